@@ -1,16 +1,22 @@
 //! What an experiment shows: the effect of each knob on the cell in which it was changed.
 //!
 //! A cell with one setting changed is compared with the repetitions of the unchanged cell that were made in the same
-//! rounds. Several knobs are tried in one run, and each is evaluated after each round. The intervals have Bonferroni's
-//! correction for all of these looks together, so that the chance of a single false claim in the whole run is at most 5
-//! %. The variation of a cell from round to round is taken from all repetitions of the unchanged cell: a change may
-//! have a single round.
+//! rounds. Several knobs are tried in one run, and each is looked at after some of its rounds ([`LOOKS`]). The intervals
+//! have Bonferroni's correction for all of these looks together, so that the chance of a single false claim in the whole
+//! run is at most 5 %. The variation from round to round is that of all cells together (`variation`): a change may have
+//! a single round. A change is judged by the rounds up to its last one, so that what a look has decided stays decided.
 
 #[cfg(test)]
 mod calibration;
+pub mod client;
 mod recorded;
 mod remedy;
+#[cfg(test)]
+mod tests;
+mod vain;
+mod variation;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use recorded::Recorded;
@@ -22,11 +28,13 @@ use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::Cell;
 use h2lab_model::workload::{Arrival, Protocol};
 
+use crate::diagnose::Finding;
 use crate::stats::correction;
 use crate::stats::{
-    CellState, CellSummary, CellVerdict, RepetitionSeries, Tail, different_work, interval_of_rates,
-    interval_of_times, repetitions_of, spread_of_some, time_floor, verdict_on,
+    CellState, CellSummary, CellVerdict, Tail, different_work, interval_of_rates, interval_of_times,
+    repetitions_of, time_floor, verdict_on,
 };
+use variation::Known;
 
 /// An effect below this is not claimed, and is not worth a change.
 const EFFECT: f64 = 1.10;
@@ -37,11 +45,33 @@ const FAILED: f64 = 0.02;
 
 /// Rounds of the unchanged cells, before anything is changed.
 pub const FIRST_ROUNDS: u32 = 2;
-/// The most rounds with changes: every change is evaluated after each of them, which makes the intervals wider.
-pub const CHANGED_ROUNDS: u32 = 5;
-/// Rounds of a change before it is evaluated for the first time: a single round says little about the variation between
-/// rounds.
-pub const UNSEEN: u32 = 2;
+/// Rounds of a change after which it is looked at, and decided if its interval allows it: first after each, then after
+/// ever more of them. Each look widens the intervals, and a few more rounds hardly make them narrower. A single round says
+/// little about the variation between rounds. The last ones are for long budgets.
+pub const LOOKS: [u32; 12] = [2, 3, 4, 5, 7, 10, 14, 20, 28, 40, 56, 80];
+/// How many of the looks are early.
+const EARLY: usize = 4;
+
+/// Among how many looks of the same width the chance of a false claim about one change would be divided, for the look after
+/// `rounds` rounds. Each early look has a fifth of that chance, since most budgets end with them. The later looks share the
+/// last fifth with one more: that when the budget ends, after whatever number of rounds.
+fn looks(rounds: u32) -> u32 {
+    let early = EARLY as u32 + 1;
+    let later = (LOOKS.len() - EARLY) as u32 + 1;
+    if rounds <= LOOKS[EARLY - 1] { early } else { early * later }
+}
+
+/// The place of the first of `findings` on the cell that names a cause which `knob` removes; the costliest come first. `None`
+/// if there is none.
+pub fn suspicion(knob: &Knob, cell: u32, findings: &[Finding]) -> Option<usize> {
+    let causes = knob.causes();
+    findings.iter().position(|finding| finding.cell == cell && causes.contains(&finding.rule.as_str()))
+}
+
+/// Whether a knob is worth a try on a cell that has these findings.
+pub fn is_worth_trying(knob: &Knob, cell: u32, findings: &[Finding]) -> bool {
+    !knob.needs_finding() || suspicion(knob, cell, findings).is_some()
+}
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +82,8 @@ pub enum Metric {
     Response(Tail),
     /// The median of the response time, if the median differs and the tail does not.
     Median,
+    /// The time that a run of a user's client takes ([`client`]).
+    Run,
 }
 
 impl Metric {
@@ -61,6 +93,7 @@ impl Metric {
             Self::Served => "requests/s",
             Self::Response(tail) => tail.name(),
             Self::Median => "p50",
+            Self::Run => "time of a run",
         }
     }
 
@@ -68,7 +101,7 @@ impl Metric {
     const fn share(self) -> f64 {
         match self {
             Self::Response(tail) => tail.share(),
-            Self::Served | Self::Median => 0.5,
+            Self::Served | Self::Median | Self::Run => 0.5,
         }
     }
 
@@ -77,7 +110,7 @@ impl Metric {
     fn excess(self, ratio: f64) -> f64 {
         match self {
             Self::Served => 1.0 - ratio.recip(),
-            Self::Response(_) | Self::Median => ratio - 1.0,
+            Self::Response(_) | Self::Median | Self::Run => ratio - 1.0,
         }
     }
 
@@ -85,7 +118,7 @@ impl Metric {
     fn slope(self, ratio: f64) -> f64 {
         match self {
             Self::Served => ratio.recip(),
-            Self::Response(_) | Self::Median => ratio,
+            Self::Response(_) | Self::Median | Self::Run => ratio,
         }
     }
 }
@@ -200,14 +233,9 @@ pub struct Setup {
     pub hop: Option<[u32; 2]>,
     /// Knobs, and the cells that have them.
     pub knobs: Vec<(u32, Knob)>,
-    /// The most looks at each knob.
-    pub looks: u32,
 }
 
 impl Setup {
-    /// The looks at each change.
-    pub const LOOKS: u32 = CHANGED_ROUNDS + 1 - UNSEEN;
-
     /// A cell at the server itself and one through the proxy, with comparable protocols: HTTP/1.1, or else protocols
     /// that both multiplex.
     pub fn hop(direct: &[&Cell], via: &[&Cell]) -> Option<[u32; 2]> {
@@ -278,26 +306,29 @@ impl Experiment {
         let subject = summary(&repetitions_of(run, setup.subject))?;
         let twin = setup.twin.and_then(|twin| summary(&repetitions_of(run, twin)));
         let metric = metric_of(run, setup)?;
-        let unchanged = &subject;
         let sound = twin.as_ref().filter(|twin| ![*twin, &subject].into_iter().any(CellSummary::is_invalid));
         let gap = sound.and_then(|twin| effect(&subject, twin, metric, run.seed));
-        let widened = correction::of_looks(setup.knobs.len() as u32 * setup.looks);
+        let mut by_last: BTreeMap<u32, Option<Known>> = BTreeMap::new();
         let trials = setup.knobs.iter().filter_map(|(index, knob)| {
             let changed = repetitions_of(run, *index);
+            let last = changed.iter().map(|one| one.cell.repetition).max()?;
+            let known = by_last.entry(last).or_insert_with(|| Known::until(run, setup, last)).as_ref()?;
             let beside = beside(&repetitions_of(run, setup.subject), &changed);
-            let (subject, changed) = (summary(&beside)?, summary(&changed)?);
+            let subject = summary(&beside)?;
+            let changed = known.changed(*index)?;
+            let among = setup.knobs.len() as u32 * looks(changed.repetitions);
             let of = |metric: Metric| {
-                let spread = spread(metric, unchanged, &subject, &changed);
-                effect(&subject, &changed, metric, run.seed).map(|it| it.no_narrower(spread).widened(widened))
+                let own = effect(&subject, changed, metric, run.seed)?.widened(correction::of_looks(among));
+                Some(own.no_narrower(known.spread(metric, [&subject, changed], among)))
             };
             let (effect, served) = (of(metric), of(Metric::Served));
-            let is_single = unchanged.repetitions.max(changed.repetitions) < 2;
+            let is_single = known.unchanged.repetitions.max(changed.repetitions) < 2;
             Some(Trial {
                 knob: knob.clone(),
                 cell: *index,
                 rounds: changed.repetitions,
                 effect,
-                outcome: match outcome(&subject, &changed, metric, [effect, served]) {
+                outcome: match outcome(&subject, changed, metric, [effect, served]) {
                     // The variation between rounds is unknown.
                     outcome if is_single && outcome.is_final() => Outcome::Undecided,
                     outcome => outcome,
@@ -339,6 +370,20 @@ impl Experiment {
         let ratio = |trial: &Trial| trial.effect.map_or(1.0, |effect| effect.ratio);
         confirmed.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
         confirmed
+    }
+
+    /// The changes to go on with after `made` rounds: those that no look has decided and that are not void, as long as
+    /// a look follows. What is decided is not measured again, and stays decided.
+    pub fn open(&self, knobs: &[(u32, Knob)], made: u32) -> Vec<(u32, Knob)> {
+        let is_open = |cell: u32| {
+            let known = self.trials.iter().find(|trial| trial.cell == cell);
+            known.is_none_or(|trial| {
+                let is_void = matches!(trial.outcome, Outcome::Void(_)) && made >= LOOKS[0];
+                !(is_void || LOOKS.contains(&trial.rounds) && trial.outcome.is_final())
+            })
+        };
+        let is_over = LOOKS.iter().all(|look| *look <= made);
+        knobs.iter().filter(|(cell, _)| !is_over && is_open(*cell)).cloned().collect()
     }
 
     /// Whether the subject is known to be no worse than its twin: then there is nothing to look for.
@@ -426,11 +471,14 @@ fn beside<'a>(subject: &[&'a CellRecord], changed: &[&CellRecord]) -> Vec<&'a Ce
 
 /// The metric by which the experiment of a run is judged.
 fn metric_of(run: &RunRecord, setup: &Setup) -> Option<Metric> {
+    // Only the first rounds, or those of the twin: the metric stays the same, however many rounds follow.
     let all = repetitions_of(run, setup.subject);
     let Some(twin) = setup.twin.map(|twin| repetitions_of(run, twin)).filter(|twin| !twin.is_empty()) else {
-        return Some(metric(&summary(&all)?, None, run.seed));
+        let mut first = all.clone();
+        first.retain(|one| one.cell.repetition < FIRST_ROUNDS);
+        let subject = summary(&first).or_else(|| summary(&all))?;
+        return Some(metric(&subject, None, run.seed));
     };
-    // Only the rounds of the twin: the metric stays the same, however many rounds follow.
     let subject = summary(&beside(&all, &twin)).or_else(|| summary(&all))?;
     Some(metric(&subject, summary(&twin).as_ref(), run.seed))
 }
@@ -459,37 +507,12 @@ fn effect(subject: &CellSummary, changed: &CellSummary, metric: Metric, seed: u6
             let (before, after) = (of.baseline_rps, of.cell_rps);
             Some(Effect { ratio: of.ratio, low: of.low, high: of.high, before, after })
         }
-        Metric::Response(_) | Metric::Median => {
+        Metric::Response(_) | Metric::Median | Metric::Run => {
             let of = interval_of_times(metric.share(), subject, changed, seed)?;
             let (before, after) = (of.baseline.as_secs_f64(), of.candidate.as_secs_f64());
             Some(Effect { ratio: of.ratio, low: of.low, high: of.high, before, after }.inverted())
         }
     }
-}
-
-/// How far two cells may differ by the variation from round to round alone, in the logarithm of their ratio. The
-/// variation comes from all repetitions of the unchanged cell and of the changed one; only those in `beside` are
-/// compared. 0 if neither cell has two.
-fn spread(metric: Metric, unchanged: &CellSummary, beside: &CellSummary, changed: &CellSummary) -> f64 {
-    let figures = |cell: &CellSummary| cell.series.iter().filter_map(|one| figure(metric, one)).collect();
-    spread_of_some([figures(unchanged), figures(changed)], [beside, changed].map(|cell| cell.series.len()))
-}
-
-/// The figure of one repetition, if it has one above 0.
-fn figure(metric: Metric, repetition: &RepetitionSeries) -> Option<f64> {
-    let figure = match metric {
-        Metric::Served => {
-            repetition.served.iter().map(|(_, count)| *count as f64).sum::<f64>()
-                / repetition.duration.as_secs_f64()
-        }
-        Metric::Response(_) | Metric::Median => {
-            let mut times: Vec<Duration> = repetition.points.iter().map(|(_, response)| response).collect();
-            let rank =
-                ((metric.share() * times.len() as f64).ceil() as usize).clamp(1, times.len().max(1)) - 1;
-            (!times.is_empty()).then(|| times.select_nth_unstable(rank).1.as_secs_f64())?
-        }
-    };
-    (figure > 0.0).then_some(figure)
 }
 
 /// The outcome for a knob, from its effects on the metric and on what is served.
@@ -548,226 +571,4 @@ fn closed(gap: Effect, effect: Effect) -> Option<f64> {
     let part = (effect.before - effect.after) / (effect.before - gap.after);
     // In these rounds the unchanged cell may have been as good as the twin: there was no difference.
     (part.is_finite() && part > 0.0).then(|| part.min(1.0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stats::Instability;
-    use h2lab_model::record::testing::{Model, cell, one_repetition, run};
-
-    fn setup() -> Setup {
-        Setup {
-            subject: 1,
-            twin: Some(0),
-            direct: None,
-            hop: Some([0, 1]),
-            knobs: vec![(2, Knob::Connections(4))],
-            looks: 3,
-        }
-    }
-
-    /// Three rounds; the subject is `slow` times as slow as the twin, and the changed cell `changed` times.
-    fn measured(slow: f64, changed: f64) -> RunRecord {
-        let mut repetitions = Vec::new();
-        for round in 0..3 {
-            for (index, protocol, factor) in
-                [(0, Protocol::H1, 1.0), (1, Protocol::H2c, slow), (2, Protocol::H2c, changed)]
-            {
-                let model = Model { factor, ..Model::CLEAN };
-                repetitions.push(one_repetition(&cell(index, 0, protocol, 1, 0.0), round, &model));
-            }
-        }
-        run(repetitions)
-    }
-
-    fn concluded(slow: f64, changed: f64) -> Experiment {
-        Experiment::of(&measured(slow, changed), &setup()).unwrap()
-    }
-
-    #[test]
-    fn a_hop_has_the_medians_of_both_cells_and_the_verdicts_of_the_experiment_come_first() {
-        let run = measured(2.0, 1.0);
-        let experiment = Experiment::of(&run, &setup()).unwrap();
-        let hop = experiment.hop.clone().unwrap();
-        let [direct, via] = hop.medians.unwrap();
-        let ratio = via.as_secs_f64() / direct.as_secs_f64();
-        assert!((1.8..2.2).contains(&ratio), "{direct:?} {via:?}");
-        assert_eq!(hop.protocols, [Protocol::H1, Protocol::H2c]);
-        assert_eq!(Hop::of(&run, [0, 7]), None, "it was not measured");
-        let mut other_work = run.clone();
-        let of_subject = other_work.repetitions.iter_mut().filter(|one| one.cell.index == 1);
-        of_subject
-            .for_each(|one| one.samples.edit().iter_mut().for_each(|sample| sample.body_bytes += 9_999));
-        let medians = Hop::of(&other_work, [0, 1]).unwrap().medians;
-        assert!(medians.unwrap_err().ends_with("the work compared is not the same"));
-        // The run compares with a different cell than the experiment does.
-        let own = experiment.verdict.clone().unwrap();
-        let foreign = CellVerdict { baseline: 2, ..own.clone() };
-        let other = CellVerdict { cell: 2, ..own.clone() };
-        assert_eq!(experiment.verdicts(&[foreign, other.clone()]), [own, other]);
-    }
-
-    #[test]
-    fn a_knob_that_closes_the_gap_is_confirmed_with_its_effect() {
-        let experiment = concluded(2.0, 1.0);
-        let trial = &experiment.trials[0];
-        assert_eq!(trial.outcome, Outcome::Confirmed);
-        assert_eq!((trial.knob.clone(), trial.cell, trial.rounds), (Knob::Connections(4), 2, 3));
-        let effect = trial.effect.unwrap();
-        assert!((effect.ratio - 2.0).abs() < 0.05 && effect.low > 1.5 && effect.high < 2.5, "{effect:?}");
-        assert!(trial.closes.unwrap() > 0.95, "{trial:?}");
-        assert!(!experiment.is_healthy());
-        assert_eq!(experiment.confirmed().len(), 1);
-    }
-
-    /// Like `measured`, but every tenth request takes 300 ms in each cell: the tails do not differ.
-    fn measured_in_median(slow: f64, changed: f64) -> RunRecord {
-        let mut run = measured(slow, changed);
-        for one in &mut run.repetitions {
-            for (n, sample) in one.samples.edit().iter_mut().enumerate() {
-                if n % 10 == 0 {
-                    sample.completed_at = sample.scheduled_at + Duration::from_millis(300);
-                }
-            }
-        }
-        run
-    }
-
-    #[test]
-    fn changes_are_judged_by_the_quantity_in_which_the_difference_was_found() {
-        let of = |run: &RunRecord, setup: &Setup| Experiment::of(run, setup).unwrap();
-        let run = measured_in_median(2.0, 1.0);
-        let experiment = of(&run, &setup());
-        assert!(experiment.verdict.as_ref().unwrap().is_slower_in_median_only());
-        assert_eq!(experiment.metric, Metric::Median);
-        let trial = &experiment.trials[0];
-        assert_eq!(trial.outcome, Outcome::Confirmed, "{trial:?}");
-        assert!(trial.closes.unwrap() > 0.9, "{trial:?}");
-        let since = Since::of(&run, &measured_in_median(1.0, 1.0), &setup()).unwrap();
-        assert_eq!(since.metric, Metric::Median);
-        assert!(since.gap.as_ref().unwrap().closed.unwrap() > 0.9, "{since:?}");
-        let tail = |experiment: Experiment| matches!(experiment.metric, Metric::Response(_));
-        assert!(tail(of(&run, &Setup { twin: None, ..setup() })), "there is nothing that differs");
-        assert!(tail(concluded(2.0, 1.0)), "the tail differs as well");
-        assert!(tail(of(&measured_in_median(1.0, 1.0), &setup())), "nothing differs");
-    }
-
-    #[test]
-    fn what_a_change_closes_is_its_part_of_what_is_served() {
-        let effect = |before: f64, after: f64, ratio: f64| Effect {
-            ratio,
-            low: ratio * 0.99,
-            high: ratio * 1.01,
-            before,
-            after,
-        };
-        // 72 of 2,036 requests/s, and 283 with the change.
-        let part = closed(effect(72.0, 2036.0, 28.3), effect(72.0, 283.0, 3.9)).unwrap();
-        assert!((part - 211.0 / 1964.0).abs() < 1e-9, "{part}");
-        // The unchanged cell took 244 ms over all rounds, and 148 ms in those of the change.
-        let part = closed(effect(0.244, 0.066, 3.7), effect(0.148, 0.0666, 2.2)).unwrap();
-        assert!((part - 81.4 / 82.0).abs() < 1e-9, "of what is printed beside it: {part}");
-        assert_eq!(closed(effect(1.0, 1.0, 1.0), effect(1.0, 2.0, 0.5)), None);
-        // In the rounds of the change the unchanged cell was quicker than the twin: 100 ms, and 110 ms.
-        let gap = effect(0.244, 0.11, 2.2);
-        assert_eq!(closed(gap, effect(0.1, 0.12, 0.83)), Some(0.0), "what is worse closes nothing");
-        assert_eq!(closed(gap, effect(0.1, 0.08, 1.25)), None);
-    }
-
-    #[test]
-    fn a_knob_without_effect_is_refuted_and_one_that_harms_is_worse() {
-        assert_eq!(concluded(2.0, 2.0).trials[0].outcome, Outcome::Refuted);
-        let worse = concluded(2.0, 3.0);
-        assert_eq!(worse.trials[0].outcome, Outcome::Worse);
-        assert_eq!(worse.trials[0].closes, Some(0.0));
-        assert!(concluded(1.0, 1.0).is_healthy());
-    }
-
-    #[test]
-    fn what_is_gone_of_a_difference_is_its_part_of_the_milliseconds() {
-        let [slow, between, quick] = [4.0, 2.0, 1.0].map(|slow| measured(slow, slow));
-        let since = |before: &RunRecord, now: &RunRecord| Since::of(before, now, &setup()).unwrap();
-        let closed = |before: &RunRecord, now: &RunRecord| since(before, now).gap.unwrap().closed;
-        let is_near = |closed: Option<f64>, part: f64| closed.is_some_and(|it| (it - part).abs() < 0.1);
-        assert!(is_near(closed(&slow, &quick), 1.0) && is_near(closed(&slow, &between), 2.0 / 3.0));
-        assert!(is_near(closed(&between, &slow), -2.0), "it has grown");
-        assert_eq!(closed(&quick, &slow), None, "there was none");
-        let alone = Since::of(&slow, &quick, &Setup { twin: None, ..setup() }).unwrap();
-        assert_eq!(alone.gap, None);
-        assert!((alone.subject.ratio - 4.0).abs() < 0.2 && alone.subject.low > 3.0, "{:?}", alone.subject);
-        assert_eq!(since(&slow, &quick).subject, alone.subject, "whatever there is beside it");
-    }
-
-    #[test]
-    fn a_single_round_claims_no_more_than_the_rounds_of_the_unchanged_cell_vary() {
-        // The unchanged cell takes 1, 1.7 and 1.9 times as long in its rounds, and the change without effect takes 1.5
-        // times as long, once.
-        let mut run = measured(1.0, 1.5);
-        run.repetitions.retain(|one| one.cell.index != 2 || one.cell.repetition == 2);
-        for one in run.repetitions.iter_mut().filter(|one| one.cell.index == 1) {
-            let factor = [1.0, 1.7, 1.9][one.cell.repetition as usize];
-            for sample in one.samples.edit().iter_mut() {
-                sample.completed_at = sample.scheduled_at + sample.response_time().mul_f64(factor);
-            }
-        }
-        let trial = |run: &RunRecord| Experiment::of(run, &setup()).unwrap().trials[0].clone();
-        assert_eq!(trial(&run).outcome, Outcome::Undecided, "{:?}", trial(&run).effect);
-        // Without the other rounds this variation is unknown.
-        run.repetitions.retain(|one| one.cell.repetition == 2);
-        assert_eq!(trial(&run).outcome, Outcome::Undecided, "{:?}", trial(&run).effect);
-    }
-
-    #[test]
-    fn only_rounds_that_both_have_are_compared() {
-        let mut run = measured(2.0, 1.0);
-        run.repetitions.retain(|one| one.cell.index != 2 || one.cell.repetition == 2);
-        for one in run.repetitions.iter_mut().filter(|one| one.cell.index == 1 && one.cell.repetition < 2) {
-            one.samples.edit().iter_mut().for_each(|sample| sample.completed_at += Duration::from_millis(60));
-        }
-        let experiment = Experiment::of(&run, &setup()).unwrap();
-        let effect = experiment.trials[0].effect.unwrap();
-        assert!((effect.ratio - 2.0).abs() < 0.1, "the slow rounds are not beside it: {effect:?}");
-        run.repetitions.retain(|one| one.cell.index != 2);
-        assert_eq!(Experiment::of(&run, &setup()).unwrap().trials, []);
-        run.repetitions.retain(|one| one.cell.index == 0);
-        assert_eq!(Experiment::of(&run, &setup()), None);
-    }
-
-    #[test]
-    fn a_change_with_which_the_load_is_carried_helps_however_little_was_missing() {
-        let run = measured(2.0, 1.0);
-        let [mut subject, changed] = [1, 2].map(|index| summary(&repetitions_of(&run, index)).unwrap());
-        let effect = |low: f64| Some(Effect { ratio: 1.05, low, high: 1.06, before: 95.0, after: 100.0 });
-        let of = |subject: &CellSummary, low| {
-            outcome(subject, &changed, Metric::Served, [effect(low), effect(low)])
-        };
-        assert_eq!(of(&subject, 1.04), Outcome::Refuted, "it is carried without");
-        let why = Instability::Served { share: 0.95, failed: 0.0 };
-        subject.state = CellState::Unstable { offered_rps: 100.0, served_rps: 95.0, why };
-        assert_eq!([1.04, 0.99].map(|low| of(&subject, low)), [Outcome::Confirmed, Outcome::Refuted]);
-    }
-
-    #[test]
-    fn what_was_not_measured_soundly_confirms_nothing() {
-        for unsound in [1, 2] {
-            let mut run = measured(2.0, 1.0);
-            let cell = run.repetitions.iter_mut().find(|one| one.cell.index == unsound).unwrap();
-            cell.link.as_mut().unwrap().device_drops = 9;
-            let experiment = Experiment::of(&run, &setup()).unwrap();
-            assert!(matches!(experiment.trials[0].outcome, Outcome::Void(_)), "cell {unsound}");
-        }
-    }
-
-    #[test]
-    fn the_causes_that_a_knob_takes_away_are_in_the_catalogue() {
-        let mut odd = cell(0, 0, Protocol::H2c, 1, 0.0);
-        odd.max_requests_per_connection = Some(9);
-        odd.dial = h2lab_model::workload::DialPolicy::Stampede;
-        for knob in Knob::of(&odd) {
-            for id in knob.causes() {
-                assert!(crate::diagnose::cause(id).is_some(), "{id} of {knob:?}");
-            }
-        }
-    }
 }

@@ -140,9 +140,17 @@ impl Impairment {
         let time = delays.max().map_or(QUEUE_TIME, |delay| QUEUE_TIME.max(delay * 2));
         let rates = self.steps.iter().filter_map(|step| step.bandwidth).chain(self.bandwidth);
         let fastest = rates.map(Bandwidth::bits_per_second).max().unwrap_or(u64::MAX);
-        let passes = u128::from(fastest) * time.as_millis() / 8_000;
+        let passes = u128::from(fastest) * time.as_nanos() / 8_000_000_000;
         let default = u64::try_from(passes).unwrap_or(u64::MAX).clamp(SHORTEST_QUEUE, LONGEST_QUEUE);
         self.queue_bytes.unwrap_or(default)
+    }
+
+    /// What passes in a round trip of `rtt`, in bytes: a queue shorter than that runs empty when a full one has made TCP
+    /// halve its window. `None` if the capacity is unlimited, or if a step changes it or the delay.
+    pub fn bandwidth_delay_product(&self, rtt: Duration) -> Option<u64> {
+        let is_steady = !self.steps.iter().any(|step| step.bandwidth.is_some() || step.delay.is_some());
+        let bits = self.bandwidth.filter(|_| is_steady)?.bits_per_second();
+        u64::try_from(u128::from(bits) * rtt.as_nanos() / 8_000_000_000).ok()
     }
 
     /// The largest share of loss that it reaches, initially or by a step.
@@ -272,6 +280,19 @@ mod tests {
     }
 
     #[test]
+    fn what_passes_in_a_round_trip_is_known_of_a_steady_capacity() {
+        let of = |steps: Vec<Step>| {
+            let bandwidth = "20mbit".parse().ok();
+            let one = Impairment { bandwidth, steps, ..Impairment::default() };
+            one.bandwidth_delay_product(Duration::from_millis(50))
+        };
+        assert_eq!(of(Vec::new()), Some(125_000));
+        assert_eq!(of(vec![Step { loss: Some(LossModel::None), ..Step::default() }]), Some(125_000));
+        assert_eq!(of(vec![Step { delay: Some(Duration::ZERO), ..Step::default() }]), None);
+        assert_eq!(Impairment::default().bandwidth_delay_product(Duration::from_millis(50)), None);
+    }
+
+    #[test]
     fn a_default_queue_is_bounded_by_time_and_by_packets() {
         let of = |bandwidth: &str, delay_ms: u64| {
             let delay = Duration::from_millis(delay_ms);
@@ -287,6 +308,13 @@ mod tests {
         ] {
             assert_eq!(of(bandwidth, delay_ms).queue_limit(), bytes, "{bandwidth}, {delay_ms} ms");
         }
+        let delay = Duration::from_micros(80_300);
+        let odd = Impairment { delay, ..of("20mbit", 0) };
+        assert_eq!(
+            Some(odd.queue_limit()),
+            odd.bandwidth_delay_product(delay * 2),
+            "a round trip, to the byte"
+        );
         let given = Impairment { queue_bytes: Some(3_000), ..of("100mbit", 10) };
         assert_eq!(given.queue_limit(), 3_000);
         let faster = Step { bandwidth: "10mbit".parse().ok(), ..Step::default() };

@@ -25,6 +25,11 @@ impl Fix {
         Self { product: product.to_owned(), setting: setting.to_owned(), why: why.into(), wish: None }
     }
 
+    /// `nginx: keepalive_requests 100000; - connections end after 20 requests here`.
+    pub fn line(&self) -> String {
+        format!("{}: {} - {}", self.product, self.setting, self.why)
+    }
+
     /// Whether it names a setting. If not, it says why there is none, or that none is known.
     pub fn has_setting(&self) -> bool {
         ![settings::NOT_KNOWN, settings::NONE].contains(&self.setting.as_str())

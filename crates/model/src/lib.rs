@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod bulk;
+mod confidence;
 pub mod experiment;
 mod fix;
 pub mod fleet;
@@ -20,4 +21,5 @@ pub mod sidecar;
 pub mod timeline;
 pub mod workload;
 
+pub use confidence::Confidence;
 pub use fix::Fix;

@@ -86,6 +86,8 @@ pub struct ConnectOptions<'a> {
     pub congestion: Option<&'a str>,
     /// The mark of its packets, `SO_MARK`.
     pub mark: Option<u32>,
+    /// Whether what is read is acknowledged at once (`TCP_QUICKACK`), where the kernel would delay that by 40 ms or more.
+    pub quick_acks: bool,
 }
 
 /// A non-blocking TCP or Unix socket, connected or connecting. `TCP_NODELAY` is set on TCP unless a listener is asked for the
@@ -95,8 +97,10 @@ pub struct StreamSocket {
     fd: OwnedFd,
     /// Calls of [`StreamSocket::read`] and [`StreamSocket::write`].
     calls: Cell<(u64, u64)>,
-    /// Bytes that the kernel took.
-    written: Cell<u64>,
+    /// Bytes that the kernel took, and in how many calls.
+    written: Cell<(u64, u64)>,
+    /// Of [`ConnectOptions::quick_acks`].
+    quick_acks: bool,
 }
 
 impl StreamSocket {
@@ -111,7 +115,7 @@ impl StreamSocket {
     pub fn connect(endpoint: &Endpoint, options: &ConnectOptions<'_>) -> io::Result<Self> {
         let (stream, result) = match endpoint {
             Endpoint::Tcp(address) => {
-                let stream = Self::from_fd(socket(*address)?)?;
+                let stream = Self { quick_acks: options.quick_acks, ..Self::from_fd(socket(*address)?)? };
                 if let Some(name) = options.congestion {
                     sockopt::set_tcp_congestion(&stream.fd, name)?;
                 }
@@ -126,6 +130,7 @@ impl StreamSocket {
                     fd: socket_of(AddressFamily::UNIX)?,
                     calls: Cell::default(),
                     written: Cell::default(),
+                    quick_acks: false,
                 };
                 let result = rustix::net::connect(&stream.fd, &SocketAddrUnix::new(path.as_ref())?);
                 (stream, result)
@@ -143,14 +148,14 @@ impl StreamSocket {
 
     fn accepted(fd: OwnedFd, nodelay: bool) -> io::Result<Self> {
         sockopt::set_tcp_nodelay(&fd, nodelay)?;
-        Ok(Self { fd, calls: Cell::default(), written: Cell::default() })
+        Ok(Self { fd, calls: Cell::default(), written: Cell::default(), quick_acks: false })
     }
 
     /// A TCP connection that another process, or this one, had before, and on which `written` bytes were written.
     pub fn given(fd: OwnedFd, written: u64) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         let stream = Self::from_fd(fd)?;
-        stream.written.set(written);
+        stream.written.set((written, 0));
         stream.set_rcvlowat(1);
         Ok(stream)
     }
@@ -193,11 +198,17 @@ impl StreamSocket {
 
     /// How many bytes the kernel has taken from us: with TLS those of its records.
     pub const fn written(&self) -> u64 {
-        self.written.get()
+        self.written.get().0
+    }
+
+    /// In how many system calls the kernel has taken them: those that found the socket's buffer full do not count.
+    pub const fn writes(&self) -> u64 {
+        self.written.get().1
     }
 
     fn note_written(&self, bytes: usize) {
-        self.written.set(self.written.get() + bytes as u64);
+        let (before, calls) = self.written.get();
+        self.written.set((before + bytes as u64, calls + 1));
     }
 
     /// Reads what is there, up to `space`.
@@ -210,7 +221,13 @@ impl StreamSocket {
         self.calls.set((reads + 1, writes));
         match retry_on_intr(|| recv(&self.fd, &mut *space, RecvFlags::empty())) {
             Ok((0, _)) => Ok(Read::Eof),
-            Ok((n, _)) => Ok(Read::Bytes(n)),
+            Ok((n, _)) => {
+                if self.quick_acks {
+                    // The kernel forgets it again (tcp(7)). If it cannot be set, nothing is lost but time.
+                    let _ = sockopt::set_tcp_quickack(&self.fd, true);
+                }
+                Ok(Read::Bytes(n))
+            }
             Err(Errno::AGAIN) => Ok(Read::WouldBlock),
             Err(error) => Err(error.into()),
         }
@@ -551,7 +568,7 @@ fn socket_of(family: AddressFamily) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpStream};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     use super::*;
 
@@ -567,6 +584,19 @@ mod tests {
         let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert!(!StreamSocket::from_fd(other.into()).unwrap().meets_itself());
         assert!(probe_port(listener.local_addr().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn a_call_that_finds_the_buffer_full_writes_nothing() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let stream = StreamSocket::from_fd(client.into()).unwrap();
+        let mut taken = 0;
+        while let Written::Bytes(_) = stream.write(&[0; 4_096]).unwrap() {
+            taken += 1;
+        }
+        assert_eq!((stream.writes(), stream.calls().1), (taken, taken + 1));
     }
 
     #[test]
@@ -626,5 +656,25 @@ mod tests {
         };
         assert!(accepted(Listener::bind(any).unwrap()));
         assert!(!accepted(Listener::bind(any).unwrap().with_nagle()));
+    }
+
+    #[test]
+    fn acknowledgements_are_quick_only_where_that_is_asked_for() {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = Endpoint::from(server.local_addr().unwrap());
+        for quick_acks in [false, true] {
+            let options = ConnectOptions { quick_acks, ..ConnectOptions::default() };
+            let client = StreamSocket::connect(&address, &options).unwrap();
+            let (mut peer, _) = server.accept().unwrap();
+            // Requests and responses in turn: the kernel now delays acknowledgements, to send them with data.
+            for _ in 0..8 {
+                client.write(b"request").unwrap();
+                io::Read::read_exact(&mut peer, &mut [0; 7]).unwrap();
+                io::Write::write_all(&mut peer, b"response").unwrap();
+                let mut space = [0; 8];
+                while !matches!(client.read(&mut space).unwrap(), Read::Bytes(8)) {}
+            }
+            assert_eq!(sockopt::tcp_quickack(&client.fd).unwrap(), quick_acks);
+        }
     }
 }

@@ -230,9 +230,8 @@ mod tests {
         let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let address = listener.local_address().unwrap();
         // On loopback the three-way handshake is over when connect returns.
-        let client =
-            StreamSocket::connect(&address.into(), &ConnectOptions { congestion: Some("reno"), mark: None })
-                .unwrap();
+        let options = ConnectOptions { congestion: Some("reno"), ..ConnectOptions::default() };
+        let client = StreamSocket::connect(&address.into(), &options).unwrap();
         client.take_error().unwrap();
         client.write(b"one segment").unwrap();
         let info = TcpInfo::of(&client).unwrap();

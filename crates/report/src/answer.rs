@@ -606,7 +606,7 @@ const fn waited_for(kind: CauseKind) -> &'static str {
 }
 
 /// The answer of bulk work: the slowest and the fastest cell, and what limited the slowest.
-fn of_bulk(cells: &[BulkCell<'_>]) -> Vec<String> {
+pub(super) fn of_bulk(cells: &[BulkCell<'_>]) -> Vec<String> {
     let rate = |one: &&BulkCell<'_>| one.rate().unwrap_or(0.0);
     let mut sound: Vec<&BulkCell<'_>> = cells.iter().filter(|one| one.rate().is_some()).collect();
     sound.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
@@ -639,8 +639,7 @@ fn of_bulk(cells: &[BulkCell<'_>]) -> Vec<String> {
         ));
     }
     if let Some(held) = bulk_cells::held(cells).first() {
-        let change = held.fix.as_deref().map_or(String::new(), |fix| format!(" Change: {fix}."));
-        sentences.push(format!("Cause: {}.{change}", held.title));
+        sentences.push(format!("{}.{}", held.title, held.change));
     }
     sentences
 }

@@ -4,14 +4,16 @@ use std::fmt::Write;
 
 use super::factors::{BASELINE, factor};
 use super::format::{bytes, count, number, plural, ratio};
+use super::limit;
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
 use super::{Report, condition, sentences};
 use h2lab_analysis::bulk::{BoundConnection, Pooled, TransferStalls};
 use h2lab_analysis::stats::{CellState, CellSummary, repetitions_of};
 use h2lab_base::units::{format_bytes, measured_time};
+use h2lab_model::Confidence;
 use h2lab_model::bulk::rate::bits_text;
-use h2lab_model::bulk::{BindingKind, ByteMeter, Certainty};
+use h2lab_model::bulk::{Binding, BindingKind, ByteMeter};
 use h2lab_model::scenario::Cell;
 use h2lab_model::workload::Protocol;
 
@@ -189,9 +191,9 @@ pub(super) fn row(one: &BulkCell<'_>) -> Vec<String> {
 /// What limited the data, in a word or two: `send buffer`, with a question mark if that is not measured.
 fn held_back(pooled: &Pooled) -> String {
     let Some(bound) = &pooled.bound else { return "-".to_owned() };
-    let sure = match bound.binding.certainty {
-        Certainty::Measured | Certainty::None => "",
-        Certainty::Likely | Certainty::Guessed => "?",
+    let sure = match bound.binding.confidence {
+        None | Some(Confidence::Confirmed | Confidence::Observed) => "",
+        Some(Confidence::Inferred | Confidence::Guessed) => "?",
     };
     match bound.binding.kind {
         BindingKind::Unknown => "?".to_owned(),
@@ -288,21 +290,24 @@ fn sparkline(meter: &ByteMeter) -> String {
 /// A limit of cells other than the link, listed once: its name, which cells, what shows it, what lifts it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Held {
-    /// `the send buffer limited 3 cells`.
+    /// `Limited by the send buffer (3 cells)`.
     pub title: String,
     /// The cells, with their rates.
     pub cells: String,
     /// What shows it in the slowest of them.
     pub shown: String,
-    /// Which setting lifts it there.
-    pub fix: Option<String>,
+    /// What lifts it there, a line each.
+    pub fixes: Vec<String>,
+    /// The first of them as a sentence.
+    pub change: String,
 }
 
 /// All limits of cells, that of most cells first.
 pub(super) fn held(cells: &[BulkCell<'_>]) -> Vec<Held> {
-    let of = |kind: BindingKind| -> Option<(usize, Held)> {
-        let its = |one: &&BulkCell<'_>| one.bound().is_some_and(|bound| bound.binding.kind == kind);
-        let mut its: Vec<&BulkCell<'_>> = cells.iter().filter(its).collect();
+    let of = |limit: &Binding| -> Option<(usize, Held)> {
+        let is_its =
+            |one: &&BulkCell<'_>| one.bound().is_some_and(|bound| limit::is_same(&bound.binding, limit));
+        let mut its: Vec<&BulkCell<'_>> = cells.iter().filter(is_its).collect();
         its.sort_by(|a, b| a.rate().unwrap_or(0.0).total_cmp(&b.rate().unwrap_or(0.0)));
         let slowest = its.first()?;
         let binding = &slowest.bound()?.binding;
@@ -310,14 +315,22 @@ pub(super) fn held(cells: &[BulkCell<'_>]) -> Vec<Held> {
             format!("{} {} ({} Mbit/s)", one.factor, one.summary.label, one.rate_text())
         };
         let held = Held {
-            title: format!("{} limited {}", binding.words(), plural(its.len() as u64, "cell")),
+            title: format!("{} ({})", limit::concluded(binding), plural(its.len() as u64, "cell")),
             cells: its.iter().map(rendered).collect::<Vec<_>>().join(", "),
             shown: format!("{} {}: {}", slowest.factor, slowest.summary.label, binding.sentence),
-            fix: binding.fix.clone(),
+            fixes: limit::fixes(binding),
+            change: limit::change(binding),
         };
         Some((its.len(), held))
     };
-    let mut all: Vec<(usize, Held)> = BindingKind::ALL.iter().copied().filter_map(of).collect();
+    let mut different: Vec<&Binding> = Vec::new();
+    for limit in cells.iter().filter_map(|one| Some(&one.bound()?.binding)) {
+        if !different.iter().any(|other| limit::is_same(other, limit)) {
+            different.push(limit);
+        }
+    }
+    different.sort_by_key(|limit| (limit.kind, limit.confidence));
+    let mut all: Vec<(usize, Held)> = different.into_iter().filter_map(of).collect();
     all.sort_by_key(|(cells, _)| std::cmp::Reverse(*cells));
     all.into_iter().map(|(_, held)| held).collect()
 }
@@ -334,7 +347,7 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, cells: &[BulkCell<'_>]
     for one in held {
         painted(out, style, Paint::Bold, "- ", &format!("{}: {}", one.title, one.cells));
         paragraph(out, style, "  ", &one.shown);
-        if let Some(fix) = &one.fix {
+        for fix in &one.fixes {
             paragraph(out, style, "  fix:  ", fix);
         }
     }
@@ -407,6 +420,35 @@ mod tests {
             &[Fixture::bulk().report()],
             TextStyle { width: 130, ..TextStyle::default() }
         ));
+    }
+
+    /// Makes the limits of the cells from this one on guesses.
+    fn guess(cells: &mut [BulkCell<'_>], from: usize) {
+        for one in cells.iter_mut().skip(from) {
+            let bound = one.pooled.as_mut().and_then(|pooled| pooled.bound.as_mut());
+            bound.expect("it carried data").binding.confidence = Some(Confidence::Guessed);
+        }
+    }
+
+    #[test]
+    fn a_guessed_limit_is_no_fact_and_is_told_apart_from_one_that_was_seen() {
+        let fixture = Fixture::bulk();
+        let report = fixture.report();
+        let mut cells = of(&report).unwrap();
+        guess(&mut cells, 3);
+        let titles = |cells: &[BulkCell<'_>]| -> Vec<String> {
+            held(cells).into_iter().map(|held| held.title).collect()
+        };
+        let perhaps = "Perhaps limited by the send buffer, or the sender had nothing more to send";
+        assert_eq!(
+            titles(&cells),
+            ["Limited by the send buffer (3 cells)".to_owned(), format!("{perhaps} (2 cells)")]
+        );
+        guess(&mut cells, 0);
+        assert_eq!(titles(&cells), [format!("{perhaps} (5 cells)")]);
+        let answer = crate::answer::of_bulk(&cells).join(" ");
+        let change = format!("{perhaps} (5 cells). A change that decides it: sysctl -w net.ipv4.tcp_wmem=");
+        assert!(answer.contains(&change), "{answer}");
     }
 
     #[test]

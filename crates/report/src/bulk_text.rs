@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::answer;
 use super::bulk_cells::rates;
 use super::format::{bytes, count, number, plural};
+use super::limit;
 use super::notes;
 use super::page::{Page, counted, listed, some};
 use super::style::{TextStyle, paragraph};
@@ -15,8 +16,7 @@ use h2lab_analysis::bulk::summary::AT_SPEED;
 use h2lab_base::units::{format_bytes, measured_time};
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{
-    BindingKind, BulkRecord, ByteMeter, Certainty, DigestVerdict, TransferDirection, TransferOutcome,
-    TransferRecord,
+    BulkRecord, ByteMeter, DigestVerdict, TransferDirection, TransferOutcome, TransferRecord,
 };
 
 /// Files that are complete and listed; further ones are counted.
@@ -33,7 +33,7 @@ pub fn bulk_text(record: &BulkRecord, style: TextStyle) -> String {
     let summary = BulkSummary::of(record);
     let mut page = Page::new(style);
     carried(&mut page, record, &summary);
-    limit(&mut page, &summary);
+    limited(&mut page, &summary);
     over_time(&mut page, &record.meter);
     page.blank();
     mechanics(&mut page, record, &summary);
@@ -78,15 +78,8 @@ fn answered(record: &BulkRecord, summary: &BulkSummary) -> Vec<String> {
     let mut sentences =
         vec![format!("{rate} over {}: {}, {files}.", record.protocol, plural(tally.all(), "file"))];
     let held = summary.binding().map(|bound| &bound.binding);
-    sentences.extend(held.filter(|binding| binding.kind != BindingKind::Unknown).map(|binding| {
-        let (limited, change) = match binding.certainty {
-            Certainty::Measured => ("Limited", "Change"),
-            Certainty::Likely => ("Probably limited", "Change"),
-            Certainty::Guessed | Certainty::None => ("Perhaps limited", "A change that decides it"),
-        };
-        let change = binding.fix.as_ref().map_or(String::new(), |fix| format!(" {change}: {fix}."));
-        format!("{limited} by {}.{change}", binding.words())
-    }));
+    let known = held.filter(|binding| limit::is_known(binding));
+    sentences.extend(known.map(|held| format!("{}.{}", limit::concluded(held), limit::change(held))));
     sentences
 }
 
@@ -105,7 +98,7 @@ pub(super) fn parts(record: &BulkRecord) -> BulkParts {
     let summary = BulkSummary::of(record);
     let mut page = Page::new(TextStyle::default());
     carried(&mut page, record, &summary);
-    limit(&mut page, &summary);
+    limited(&mut page, &summary);
     mechanics(&mut page, record, &summary);
     BulkParts {
         answer: answered(record, &summary),
@@ -160,16 +153,13 @@ const fn from_before(direction: TransferDirection) -> &'static str {
 }
 
 /// What limited the transfer, and which setting lifts that.
-fn limit(page: &mut Page, summary: &BulkSummary) {
+fn limited(page: &mut Page, summary: &BulkSummary) {
     let Some(bound) = summary.binding() else { return };
     let binding = &bound.binding;
-    let sure = match binding.certainty {
-        Certainty::Measured | Certainty::None => "",
-        Certainty::Likely => ", likely",
-        Certainty::Guessed => ", guessed",
-    };
-    page.line("Limit", &format!("{}{sure}: {}", binding.words(), binding.sentence));
-    page.line("  fix", binding.fix.as_deref().unwrap_or_default());
+    page.line("Limit", &format!("{}: {}", limit::named(binding), binding.sentence));
+    for fix in limit::fixes(binding) {
+        page.line("  fix", &fix);
+    }
     let kinds = summary.kinds();
     if kinds.len() > 1 {
         let rendered =

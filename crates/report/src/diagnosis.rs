@@ -3,23 +3,27 @@
 mod document;
 mod hop;
 mod interchange;
+mod open;
 mod remedy;
+mod repeat;
 mod since;
 
 use std::fmt::Write;
 
-use h2lab_analysis::diagnose::{CAUSES, Confidence, Finding};
+use h2lab_analysis::diagnose::{Confidence, Finding};
 use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
 use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion, Failed, redirect, refusal};
 use std::time::Duration;
 
-use super::format::{NOT_RESOLVED, interval_of, millis_unit, plural, rate, ratio, shell_line, without_flags};
+use super::format::{NOT_RESOLVED, interval_of, millis_unit, plural, rate, ratio};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number};
 use super::{Report, sentences, text};
 
 pub use document::{CauseDocument, DiagnosisDocument, TrialDocument};
+pub(crate) use interchange::rules;
 pub use interchange::{junit_of_findings, sarif_of_findings};
+pub use open::UncheckedDocument;
 pub use remedy::{FixDocument, Fixing};
 pub use since::{SinceDocument, since_document, since_text};
 
@@ -38,6 +42,8 @@ pub struct Diagnosis<'a> {
     pub fix: Option<&'a Fixing>,
     /// Whether it goes through a proxy in front of a server that was to be measured, too.
     pub is_via: bool,
+    /// For a user's client (`--run`): on how many of its connections no request could be read; `None` for work of ours.
+    pub unread: Option<u64>,
     /// How long the command took until its results were written; `None` where it is only read.
     pub took: Option<Duration>,
 }
@@ -56,12 +62,10 @@ pub(super) const COLUMNS: [Column; 6] = [
 const LEAST_SUSPECT: f64 = 0.02;
 /// An observation that takes this share of the response time is part of the answer.
 const MOST: f64 = 0.5;
-/// The flags of changes that have two names.
-const NAMES: [(&str, &str); 4] =
-    [("-c", "--connections"), ("-w", "--stream-window"), ("-f", "--max-frame-size"), ("-m", "--streams")];
 
-/// Causes of connections that HTTP/1.1 has as well: dials at once, what was dialled, idle connections that end, and TLS sessions.
-const OF_ANY_CONNECTION: [&str; 4] = ["CONN104", "CONN108", "CONN110", "CONN111"];
+/// Causes of connections that HTTP/1.1 has as well: dials at once, connections that fall silent, what was dialled, idle connections
+/// that end, and TLS sessions.
+const OF_ANY_CONNECTION: [&str; 5] = ["CONN104", "CONN106", "CONN108", "CONN110", "CONN111"];
 
 /// Whether a cause is one of HTTP/2's own mechanisms, so that it cannot be why HTTP/1.1 takes as long.
 fn is_of_http2(rule: &str) -> bool {
@@ -83,7 +87,7 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     out.push('\n');
     let looked = format!(
         "{} Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
-        unchecked()
+        looked_for(false)
     );
     paragraph(&mut out, style, "", &looked);
     text::places(&mut out, report, style);
@@ -96,7 +100,7 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
 /// looked for. No request was read on `unread` connections of it.
 pub fn of_capture(report: &Report<'_>, unread: u64, style: TextStyle) -> String {
     let looked =
-        format!("{} {} Nothing was measured, changed or compared.", seen(report, unread), unchecked());
+        format!("{} {} Nothing was measured, changed or compared.", seen(report, unread), looked_for(false));
     of_packets(report, NONE, &looked, style)
 }
 
@@ -109,7 +113,7 @@ pub fn of_client(report: &Report<'_>, unread: u64, is_ours: bool, style: TextSty
         "{} {} The client was run once and nothing was changed: what was found is observed, not confirmed. To confirm it, \
          change the client as the fix says, and run the same command again.",
         seen(report, unread),
-        unchecked()
+        looked_for(true)
     );
     let looked = if report.run.interrupted {
         format!("Interrupted: this is what was seen until then. {looked}")
@@ -134,6 +138,11 @@ const MOST_OF_IT: f64 = 0.8;
 /// What is said where no rule found anything.
 const NONE: &str = "No cause was found.";
 
+/// How many causes were looked for, in a user's client or elsewhere, and what it takes to check the others.
+fn looked_for(is_of_client: bool) -> String {
+    open::unchecked(is_of_client).join(" ")
+}
+
 /// What was seen in packets, as a sentence.
 fn seen(report: &Report<'_>, unread: u64) -> String {
     let others = (unread > 0).then(|| format!(", no request on {}", plural(unread, "other connection")));
@@ -155,14 +164,10 @@ fn of_packets(report: &Report<'_>, none: &str, looked: &str, style: TextStyle) -
 }
 
 impl Diagnosis<'_> {
-    /// The findings about the subject.
+    /// The findings about the subject; all of a user's client, whatever protocols it spoke.
     pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.report.findings.iter().filter(|finding| finding.cell == self.subject)
-    }
-
-    fn with(&self, outcome: fn(&Outcome) -> bool) -> Vec<String> {
-        let trials = self.experiment.trials.iter().filter(|trial| outcome(&trial.outcome));
-        trials.map(|trial| trial.knob.words()).collect()
+        let is_all = self.unread.is_some();
+        self.report.findings.iter().filter(move |finding| is_all || finding.cell == self.subject)
     }
 
     /// What the subject's protocol costs, in a sentence.
@@ -255,8 +260,12 @@ impl Diagnosis<'_> {
             answer.push(refused);
             return answer;
         }
-        answer
-            .extend(self.statement().map_or_else(|| self.alone(), |statement| vec![format!("{statement}.")]));
+        answer.extend(match self.statement() {
+            Some(statement) => vec![format!("{statement}.")],
+            // What the requests of a client took; nothing else was measured.
+            None if self.unread.is_some() => super::answer::of(&self.report).into_iter().take(1).collect(),
+            None => self.alone(),
+        });
         answer.extend(self.redirected());
         answer.extend(self.failing());
         answer.extend(self.silences());
@@ -320,7 +329,7 @@ impl Diagnosis<'_> {
         let is_suspect = |finding: &&Finding| {
             !finding.is_observation()
                 && finding.cost_share >= LEAST_SUSPECT
-                && !self.is_refuted(&finding.rule)
+                && self.experiment.in_vain(&finding.rule).is_empty()
         };
         // Where many requests fail, why they fail comes first.
         let cell = self.report.analysis.cell(self.subject);
@@ -359,13 +368,6 @@ impl Diagnosis<'_> {
             let (part, all) = (millis_unit(part), millis_unit(all));
             format!("No cause is known; {part} of the {all} more arise {place}.")
         })
-    }
-
-    /// Whether a change that takes this cause away was tried, and none of these helped.
-    fn is_refuted(&self, rule: &str) -> bool {
-        let tried = || self.experiment.trials.iter().filter(|trial| trial.knob.causes().contains(&rule));
-        tried().next().is_some()
-            && tried().all(|trial| matches!(trial.outcome, Outcome::Refuted | Outcome::Worse))
     }
 
     /// Where most of the time goes, though not because of HTTP/2.
@@ -486,14 +488,26 @@ impl Diagnosis<'_> {
         style.printable(out)
     }
 
-    /// The findings about the subject; those whose cause a change took away are confirmed.
+    /// The findings about the subject, as the experiment leaves them: those whose cause a change took away are
+    /// confirmed; those for which every change was in vain say so, and have only the fixes that were not tried.
     pub(super) fn own_findings(&self) -> Vec<Finding> {
         let confirmed = self.experiment.confirmed();
         let of = |finding: &Finding| {
-            let is_confirmed = !finding.is_observation()
-                && confirmed.iter().any(|trial| trial.knob.causes().contains(&finding.rule.as_str()));
-            let confidence = if is_confirmed { Confidence::Confirmed } else { finding.confidence };
-            Finding { confidence, ..finding.clone() }
+            let mut own = finding.clone();
+            if finding.is_observation() {
+                return own;
+            }
+            if confirmed.iter().any(|trial| trial.knob.causes().contains(&finding.rule.as_str())) {
+                own.confidence = Confidence::Confirmed;
+            }
+            let in_vain = self.experiment.in_vain(&finding.rule);
+            // Effects are on times: what costs failed requests is not refuted by them.
+            if !in_vain.is_empty() && !finding.of_failures {
+                own.fixes = self.experiment.fixes_left(finding).into_iter().cloned().collect();
+                let tried: Vec<String> = in_vain.into_iter().map(open::tried).collect();
+                own.cost = format!("{}; {}", own.cost.trim_end_matches('.'), tried.join("; "));
+            }
+            own
         };
         self.findings().map(of).collect()
     }
@@ -524,37 +538,7 @@ impl Diagnosis<'_> {
             painted(out, style, Paint::Dim, "", &note);
         }
         paragraph(out, style, "", CORRECTED);
-        if let Some(command) = self.repeated() {
-            let _ = writeln!(out, "repeat: {command}");
-        }
-    }
-
-    /// The command that repeats the experiment with the largest effect.
-    pub(super) fn repeated(&self) -> Option<String> {
-        let flags = self.best().filter(|_| !self.repeat.is_empty())?.knob.flags()?;
-        let name = flags.split(' ').next()?;
-        let names = NAMES.iter().find(|(short, _)| *short == name).map_or(vec![name], |(a, b)| vec![a, b]);
-        Some(format!("{} {flags}", shell_line(&without_flags(self.repeat, &names))))
-    }
-
-    /// What was ruled out, what is still open, and what could not be checked.
-    pub(super) fn ruled_out(&self) -> Vec<String> {
-        let list = |lead: &str, outcome: fn(&Outcome) -> bool| {
-            let words = self.with(outcome);
-            (!words.is_empty()).then(|| format!("{lead}{}.", words.join(", ")))
-        };
-        let lists = [
-            list("No effect of 15 % or more, or none above our own lateness: ", |outcome| {
-                *outcome == Outcome::Refuted
-            }),
-            list("Undecided, a larger --budget may decide: ", |outcome| *outcome == Outcome::Undecided),
-        ];
-        let void = self.experiment.trials.iter().filter_map(|trial| match &trial.outcome {
-            Outcome::Void(why) => Some(format!("Void: {}: {why}.", trial.knob.words())),
-            _ => None,
-        });
-        let unchecked = (!self.experiment.is_healthy()).then(unchecked);
-        lists.into_iter().flatten().chain(void).chain(unchecked).collect()
+        let _ = writeln!(out, "repeat: {}", self.repeated());
     }
 
     fn ruled_out_text(&self, out: &mut String, style: TextStyle) {
@@ -572,18 +556,10 @@ impl Diagnosis<'_> {
 fn figure_of(metric: Metric, value: f64) -> String {
     match metric {
         Metric::Served => rate(value),
-        Metric::Response(_) | Metric::Median => millis_unit(Duration::from_secs_f64(value.clamp(0.0, 1e9))),
+        Metric::Response(_) | Metric::Median | Metric::Run => {
+            millis_unit(Duration::from_secs_f64(value.clamp(0.0, 1e9)))
+        }
     }
-}
-
-/// What no rule looks for, and where it is described what that takes.
-fn unchecked() -> String {
-    let rules = CAUSES.iter().filter(|cause| cause.rule().is_some()).count();
-    format!(
-        "Looked for {rules} of the {} causes in the catalogue; the others take a capture or a view of the server: `h2lab explain` \
-         says what each needs.",
-        CAUSES.len()
-    )
 }
 
 /// A sentence with one full stop at its end.

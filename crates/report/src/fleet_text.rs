@@ -4,13 +4,16 @@
 
 use super::answer;
 use super::format::{bytes, count, number, plural};
+use super::limit;
 use super::notes;
 use super::page::{Page, listed, some};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
 use h2lab_base::units::{format_bytes, format_duration, measured_time};
 use h2lab_model::bulk::rate::bits_text;
-use h2lab_model::bulk::{BindingKind, TIME_WAS_OVER, TransferDirection, TransferOutcome, TransferTally};
+use h2lab_model::bulk::{
+    Binding, BindingKind, TIME_WAS_OVER, TransferDirection, TransferOutcome, TransferTally,
+};
 use h2lab_model::fleet::FleetSummary;
 use h2lab_model::fleet::{AgentRecord, FleetJob, FleetRecord, Pair, PairEnd, PairRecord, PairState};
 
@@ -69,7 +72,7 @@ pub(super) struct FleetParts {
     /// A row for each server that reported.
     pub servers: Table,
     /// What limited pairs, and what lifts it, in sentences.
-    pub limits: Vec<(String, Option<String>)>,
+    pub limits: Vec<(String, Vec<String>)>,
     /// What is not complete, with the reason.
     pub troubles: Vec<String>,
 }
@@ -341,9 +344,9 @@ fn limits(page: &mut Page, record: &FleetRecord) {
         return;
     }
     page.heading("What limited them");
-    for (limit, fix) in limits {
+    for (limit, fixes) in limits {
         paragraph(&mut page.out, page.style, "- ", &limit);
-        if let Some(fix) = fix {
+        for fix in fixes {
             paragraph(&mut page.out, page.style, "  ", &format!("fix: {fix}"));
         }
     }
@@ -364,32 +367,27 @@ fn spent(server: &AgentRecord, direction: TransferDirection) -> Option<String> {
 }
 
 /// What limited pairs, each limit once with all of its pairs, and what lifts it.
-fn limits_of(record: &FleetRecord) -> Vec<(String, Option<String>)> {
-    let mut rendered: Vec<(&str, String, Option<&String>, Vec<String>)> = Vec::new();
+fn limits_of(record: &FleetRecord) -> Vec<(String, Vec<String>)> {
+    let mut rendered: Vec<(&Binding, String, Vec<String>)> = Vec::new();
     for pair in &record.pairs {
         let PairEnd::Reported(figures) = &pair.end else { continue };
         let Some(limit) = &figures.limit else { continue };
-        let words = limit.kind.words();
-        match rendered.iter_mut().find(|(known, ..)| *known == words) {
+        match rendered.iter_mut().find(|(known, ..)| limit::is_same(known, limit)) {
             Some((.., pairs)) => pairs.push(pair_name(record, pair)),
             None => {
                 let served_by = record.servers.get(pair.pair.server as usize);
                 let spent = served_by.and_then(|server| spent(server, record.asked.direction));
                 let unseen = spent.filter(|_| limit.kind == BindingKind::Unknown);
                 let sentence = unseen.map(|what| format!("{}; {what}", limit.sentence));
-                rendered.push((
-                    words,
-                    sentence.unwrap_or_else(|| limit.sentence.clone()),
-                    limit.fix.as_ref(),
-                    vec![pair_name(record, pair)],
-                ));
+                let sentence = sentence.unwrap_or_else(|| limit.sentence.clone());
+                rendered.push((limit, sentence, vec![pair_name(record, pair)]));
             }
         }
     }
-    let one = |(words, sentence, fix, pairs): (&str, String, Option<&String>, Vec<String>)| {
+    let one = |(limit, sentence, pairs): (&Binding, String, Vec<String>)| {
         let more = pairs.len() - 1;
         let whom = if more == 0 { pairs[0].clone() } else { format!("{} and {more} more", pairs[0]) };
-        (format!("{words} ({whom}): {sentence}"), fix.cloned())
+        (format!("{} ({whom}): {sentence}", limit::named(limit)), limit::fixes(limit))
     };
     rendered.into_iter().map(one).collect()
 }
@@ -444,7 +442,7 @@ mod tests {
     use super::super::style::AnswerPlace;
     use super::*;
     use h2lab_base::units::Time;
-    use h2lab_model::bulk::{Binding, Certainty};
+    use h2lab_model::Confidence;
     use h2lab_model::fleet::testing;
 
     const STYLE: TextStyle =
@@ -551,9 +549,9 @@ mod tests {
         figures.unwrap().limit = Some(Binding {
             kind: BindingKind::Unknown,
             cause: None,
-            certainty: Certainty::Guessed,
+            confidence: None,
             sentence: "the sender's end cannot be seen from here".to_owned(),
-            fix: None,
+            fixes: Vec::new(),
         });
         let flat =
             |record: &FleetRecord| fleet_text(record, STYLE).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -564,6 +562,21 @@ mod tests {
         assert!(!flat(&record).contains("retransmitted segments"), "those are of what it sent");
         record.servers[0].served = None;
         assert!(!flat(&record).contains(" reports "));
+    }
+
+    #[test]
+    fn a_guess_of_one_pair_is_not_told_with_what_another_has_seen() {
+        let mut record = testing::record();
+        let sure = [Confidence::Observed, Confidence::Guessed];
+        for (pair, confidence) in record.pairs.iter_mut().zip(sure) {
+            let PairEnd::Reported(figures) = &mut pair.end else { continue };
+            figures.limit = Some(limit::testing(BindingKind::StreamWindow, Some(confidence)));
+        }
+        let told = limits_of(&record);
+        let [seen, guessed] = &told[..] else { panic!("two pairs have reported: {told:?}") };
+        assert!(seen.0.starts_with("the stream window (ssh:"), "{told:?}");
+        assert!(guessed.0.starts_with("the stream window, guessed (ssh:"), "{told:?}");
+        assert_eq!(told[0].1, ["client: -w 16777216 - a stream window of 16 MiB here"]);
     }
 
     #[test]

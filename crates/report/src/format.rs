@@ -103,6 +103,19 @@ pub fn shell_line(words: &[String]) -> String {
     words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
 }
 
+/// A command line for a shell that repeats what it made: with the seed that was drawn, and without the folder, which would
+/// be there already.
+pub(super) fn repeated_line(command: &[String], seed: Option<u64>) -> String {
+    let has_seed = command.iter().any(|word| word == "--seed" || word.starts_with("--seed="));
+    // The folder of the program is of no use elsewhere.
+    let program = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
+    let words = without_flags(command, &["--out"]);
+    let words = words.iter().enumerate();
+    let words = words.map(|(n, word)| if n == 0 { program(word) } else { shell_word(word) });
+    let seed = seed.filter(|_| !has_seed && !command.is_empty());
+    words.chain(seed.map(|seed| format!("--seed {seed}"))).collect::<Vec<_>>().join(" ")
+}
+
 /// A word as a shell takes it.
 pub(super) fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);

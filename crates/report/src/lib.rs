@@ -9,6 +9,7 @@
 mod agents_text;
 mod answer;
 mod bulk_cells;
+mod bulk_interchange;
 mod bulk_text;
 mod causes;
 mod condition;
@@ -23,6 +24,7 @@ pub mod hdr;
 mod history;
 mod html;
 mod junit;
+mod limit;
 mod live;
 mod load_text;
 mod machines;
@@ -47,14 +49,15 @@ mod timeline;
 mod vegeta;
 
 pub use agents_text::agents_text;
+pub use bulk_interchange::{bulk_junit, bulk_sarif, fleet_junit, fleet_sarif};
 pub use bulk_text::bulk_text;
 pub use causes::Explained;
 pub use csv::csv;
 pub use diagnosis::{
     CauseDocument, Diagnosis, DiagnosisDocument, FixDocument, Fixing, SinceDocument, TrialDocument,
-    junit_of_findings, of_capture as diagnosis_of_capture, of_client as diagnosis_of_client,
-    of_run as diagnosis_of_run, of_sidecar as diagnosis_of_sidecar, sarif_of_findings, since_document,
-    since_text,
+    UncheckedDocument, junit_of_findings, of_capture as diagnosis_of_capture,
+    of_client as diagnosis_of_client, of_run as diagnosis_of_run, of_sidecar as diagnosis_of_sidecar,
+    sarif_of_findings, since_document, since_text,
 };
 pub use diff::{Diff, DiffSide, PrintedError, PrintedRun};
 pub use document::{
@@ -73,7 +76,9 @@ pub use live::repetition_figures;
 pub use load_text::load_text;
 pub use markdown::markdown;
 pub use notes::failing;
-pub use probe::{junit, probe_markdown, probe_text, sarif};
+pub use probe::{
+    ProbeCauseDocument, ProbeDocument, junit, probe_document, probe_markdown, probe_text, sarif,
+};
 pub use prose::{hanging, prose};
 pub use sentences::judged;
 pub use sidecar::sidecar_metrics;

@@ -148,7 +148,7 @@ fn bulk(out: &mut String, cells: &[BulkCell<'_>]) {
     table(out, &titles, &sides, &rows);
     for held in bulk_cells::held(cells) {
         let _ = writeln!(out, "\n## {}\n\n{}\n", escaped(&held.title), escaped(&held.shown));
-        if let Some(fix) = &held.fix {
+        for fix in &held.fixes {
             let _ = writeln!(out, "- fix: {}", escaped(fix));
         }
     }
@@ -225,6 +225,9 @@ pub(super) fn findings(out: &mut String, report: &Report<'_>) {
         for fix in &finding.fixes {
             let _ = writeln!(out, "- fix: {}: `{}` - {}", fix.product, fix.setting, escaped(&fix.why));
         }
+    }
+    for line in sentences::unexplained_lines(report) {
+        let _ = writeln!(out, "\n{}", escaped(&line));
     }
 }
 

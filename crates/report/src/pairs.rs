@@ -1,17 +1,18 @@
 //! Settings with several values: what each does to the same cell, in sentences.
 
 use super::style::{Paint, TextStyle, painted, paragraph};
-use super::{Report, format, sentences};
-use h2lab_analysis::stats::{Conclusion, Pair};
+use super::{Report, factors, format, sentences};
+use h2lab_analysis::stats::{Conclusion, Pair, Setting};
+use h2lab_model::scenario::Cell;
 
-/// Of more differences, only the first of this many are sentences; JSON has all.
+/// More differences than this are no sentences, but counted for each value of a setting; JSON has all.
 const MOST: usize = 12;
 
 /// What is shown of the pairs of a run.
 pub(super) struct Pairs {
     /// The heading.
     pub title: String,
-    /// A sentence for each difference.
+    /// A sentence for each difference; for each value, if there are too many.
     pub sentences: Vec<String>,
     /// What is not in a sentence.
     pub note: Option<String>,
@@ -26,21 +27,111 @@ pub(super) fn of(report: &Report<'_>) -> Option<Pairs> {
     let n = format::plural(all.len() as u64, "comparison");
     let (found, rest): (Vec<&Pair>, Vec<&Pair>) = all.iter().partition(|pair| is_difference(pair));
     let (void, alike): (Vec<&Pair>, Vec<&Pair>) = rest.into_iter().partition(|pair| is_void(pair));
-    let more = found.len().saturating_sub(MOST);
+    let is_too_many = found.len() > MOST;
+    let title = "Settings: each value compared with the first one, all else equal";
     Some(Pairs {
-        title: format!(
-            "Settings: each value compared with the first one, all else equal (intervals corrected for {n})"
-        ),
-        sentences: found.into_iter().take(MOST).map(|pair| sentences::pair(report, pair)).collect(),
-        note: note([more, alike.len(), void.len()]),
+        title: format!("{title} (intervals corrected for {n})"),
+        sentences: if is_too_many {
+            by_value(report)
+        } else {
+            found.into_iter().map(|pair| sentences::pair(report, pair)).collect()
+        },
+        // By value, these are counted, too.
+        note: note([if is_too_many { 0 } else { alike.len() }, void.len()]),
     })
 }
 
-/// How many differences are not listed, how many comparisons show none, and how many have no verdict; `None` if all are 0.
-fn note([more, alike, void]: [usize; 3]) -> Option<String> {
+/// What the comparisons of one value of a setting with the first one come to.
+#[derive(Debug, Default)]
+struct Step {
+    /// Both values in words: `16 connections against 1 connection`.
+    name: String,
+    /// The ratios of those that are faster, and of those that are slower.
+    differences: [Vec<f64>; 2],
+    /// How many show no difference.
+    alike: usize,
+}
+
+impl Step {
+    /// `16 connections against 1 connection, 15 comparisons: faster in 13 (0.31–0.84 ×), no difference resolved in 2.`
+    fn line(&self) -> String {
+        let [faster, slower] = &self.differences;
+        let alike = format::count(self.alike as u64);
+        let clauses = [
+            different("faster", faster),
+            different("slower", slower),
+            (self.alike > 0).then(|| format!("no difference resolved in {alike}")),
+        ];
+        let clauses: Vec<String> = clauses.into_iter().flatten().collect();
+        let all = format::plural((faster.len() + slower.len() + self.alike) as u64, "comparison");
+        format!("{}, {all}: {}.", self.name, clauses.join(", "))
+    }
+}
+
+/// How many comparisons differ in this direction, and in which range; `None` without any.
+fn different(word: &str, ratios: &[f64]) -> Option<String> {
+    // Where a cell does not carry its load there is no ratio.
+    let known = || ratios.iter().copied().filter(|ratio| ratio.is_finite() && *ratio > 0.0);
+    let range = known().reduce(f64::min).zip(known().reduce(f64::max)).map(|(least, most)| {
+        let [least, most] = [least, most].map(format::ratio);
+        if least == most { format!(" ({least} ×)") } else { format!(" ({least}–{most} ×)") }
+    });
+    let n = format::count(ratios.len() as u64);
+    (!ratios.is_empty()).then(|| format!("{word} in {n}{}", range.unwrap_or_default()))
+}
+
+/// A line for each value of a setting.
+fn by_value(report: &Report<'_>) -> Vec<String> {
+    let mut steps: Vec<Step> = Vec::new();
+    for pair in report.analysis.pairs.iter().filter(|pair| !is_void(pair)) {
+        let Some(name) = step_name(report, pair) else { continue };
+        let place = steps.iter().position(|step| step.name == name).unwrap_or(steps.len());
+        if place == steps.len() {
+            steps.push(Step { name, ..Step::default() });
+        }
+        let step = &mut steps[place];
+        match ratio_of_times(pair) {
+            Some(ratio) => step.differences[usize::from(ratio > 1.0)].push(ratio),
+            None => step.alike += 1,
+        }
+    }
+    steps.iter().map(Step::line).collect()
+}
+
+/// What a step is called; `None` if the cells are not in the report.
+fn step_name(report: &Report<'_>, pair: &Pair) -> Option<String> {
+    let of = |index| report.analysis.cell(index).map(|summary| &summary.cell);
+    let (first, cell) = (of(pair.verdict.baseline)?, of(pair.verdict.cell)?);
+    let name = |of: &Cell, other: &Cell| match pair.setting {
+        Setting::Connections => format::plural(of.connections.into(), "connection"),
+        Setting::Streams => format::plural(of.streams.into(), "stream"),
+        Setting::Dial => of.dial.name().to_owned(),
+        _ => factors::setting(other, of),
+    };
+    Some(format!("{} against {}", name(cell, first), name(first, cell)))
+}
+
+/// How many times as long requests took, or the bytes of bulk work; 0 and infinity where one of the cells does not carry
+/// its load. `None` without a difference.
+fn ratio_of_times(pair: &Pair) -> Option<f64> {
+    let verdict = &pair.verdict;
+    match verdict.conclusion {
+        Conclusion::Unstable { .. } => Some(f64::INFINITY),
+        Conclusion::BaselineUnstable { .. } => Some(0.0),
+        _ if !is_difference(pair) => None,
+        Conclusion::Faster | Conclusion::Slower => {
+            let of_bytes = verdict.bytes.map(|bytes| 1.0 / bytes.ratio);
+            of_bytes.or_else(|| verdict.tail_ratio.map(|tail| tail.ratio))
+        }
+        // Only the usual request differs.
+        _ => verdict.median_ratio.map(|median| median.ratio),
+    }
+}
+
+/// How many comparisons show no difference, and how many have no verdict; `None` if both are 0.
+fn note([alike, void]: [usize; 2]) -> Option<String> {
     let some = |n: usize, noun: &str| (n > 0).then(|| format::plural(n as u64, noun));
     let clauses = [
-        some(more, "further difference").map(|more| format!("not listed: {more}")),
         some(alike, "comparison").map(|alike| format!("no difference was resolved in {alike}")),
         some(void, "comparison").map(|void| {
             let why = "a cell failed, was not measured reliably, or was measured on an unlike machine";
@@ -91,9 +182,10 @@ const fn is_void(pair: &Pair) -> bool {
 mod tests {
     use super::super::testing::Fixture;
     use super::*;
-    use h2lab_analysis::stats::{Setting, analyse};
+    use h2lab_analysis::stats::{RatioInterval, analyse};
 
-    /// The default run, with bbr in the cells of its last condition and their load as before.
+    /// The default run, with bbr in the cells of its last condition and their load as before: the pairs of both congestion
+    /// controls.
     fn with_bbr() -> Fixture {
         let mut fixture = Fixture::new();
         let last = fixture.run.repetitions.iter().map(|repetition| repetition.cell.group).max().unwrap();
@@ -107,6 +199,26 @@ mod tests {
         }
         fixture.run.repetitions.extend(bbr);
         fixture.analysis = analyse(&fixture.run);
+        fixture.analysis.pairs.retain(|pair| pair.setting == Setting::Congestion);
+        fixture
+    }
+
+    /// The default run with these verdicts on its first pair, 4 connections against 1: slower or alike.
+    fn with_pairs(are_slower: &[bool]) -> Fixture {
+        let mut fixture = Fixture::new();
+        let pair = fixture.analysis.pairs[0].clone();
+        let tail = fixture.analysis.verdicts.iter().find_map(|verdict| verdict.tail_ratio).unwrap();
+        let made = are_slower.iter().map(|is_slower| {
+            let mut pair = pair.clone();
+            let (ratio, conclusion) =
+                if *is_slower { (2.0, Conclusion::Slower) } else { (1.0, Conclusion::NoDifference) };
+            pair.verdict.conclusion = conclusion;
+            pair.verdict.median_conclusion = None;
+            pair.verdict.tail_ratio =
+                Some(RatioInterval { ratio, low: ratio - 0.05, high: ratio + 0.05, ..tail });
+            pair
+        });
+        fixture.analysis.pairs = made.collect();
         fixture
     }
 
@@ -114,7 +226,6 @@ mod tests {
     fn the_same_cells_under_another_setting_are_compared_and_nothing_is_claimed_of_the_same_times() {
         let fixture = with_bbr();
         let report = fixture.report();
-        assert!(report.analysis.pairs.iter().all(|pair| pair.setting == Setting::Congestion));
         let pairs = of(&report).expect("there are some");
         assert_eq!(pairs.sentences, Vec::<String>::new());
         assert!(
@@ -130,18 +241,66 @@ mod tests {
         assert!(super::super::markdown(&[report]).contains("## Settings"));
         assert!(super::super::html(&[report]).contains("id=\"settings\""));
         assert_eq!(super::super::document(&report).pairs.len(), report.analysis.pairs.len());
-        assert!(of(&Fixture::new().report()).is_none());
+        assert!(of(&with_pairs(&[]).report()).is_none());
+    }
+
+    #[test]
+    fn numbers_of_connections_are_compared_with_each_other_by_their_names() {
+        let fixture = with_pairs(&[true]);
+        let pairs = of(&fixture.report()).expect("there are some");
+        let [sentence] = pairs.sentences.as_slice() else { panic!("{:?}", pairs.sentences) };
+        let words = "4 HTTP/2 connections are slower than one HTTP/2 connection: p9";
+        assert!(sentence.contains(words), "{sentence}");
+    }
+
+    #[test]
+    fn more_differences_than_a_reader_reads_are_counted_for_each_value() {
+        let with = |slower: usize| {
+            let verdicts: Vec<bool> = (0..=slower).map(|n| n < slower).collect();
+            of(&with_pairs(&verdicts).report()).expect("there are some")
+        };
+        let few = with(MOST);
+        assert_eq!(few.sentences.len(), MOST);
+        let note = few.note.expect("one is alike");
+        assert!(note.starts_with("No difference was resolved in 1 comparison."), "{note}");
+        let many = with(MOST + 1);
+        let line = "4 connections against 1 connection, 14 comparisons: slower in 13 (2.00 ×), no difference \
+                    resolved in 1.";
+        assert_eq!(many.sentences, [line]);
+        assert_eq!(many.note, None);
+    }
+
+    #[test]
+    fn a_value_that_lets_a_cell_carry_its_load_is_faster_and_has_no_ratio() {
+        let mut fixture = with_pairs(&[true; MOST + 1]);
+        for pair in &mut fixture.analysis.pairs {
+            pair.verdict.conclusion = Conclusion::BaselineUnstable { offered_rps: 2.0, served_rps: 1.0 };
+        }
+        let pairs = of(&fixture.report()).expect("there are some");
+        assert_eq!(pairs.sentences, ["4 connections against 1 connection, 13 comparisons: faster in 13."]);
+    }
+
+    #[test]
+    fn settings_of_bulk_work_are_compared_by_their_rates() {
+        let fixture = Fixture::bulk();
+        let report = fixture.report();
+        let pairs = of(&report).expect("there are some");
+        let [sentence] = pairs.sentences.as_slice() else { panic!("{:?}", pairs.sentences) };
+        let words = "is slower than that at the default setting: rate 0.50 × (95 % interval ";
+        assert!(sentence.contains(words), "{sentence}");
+        assert!(sentence.ends_with("; 100 Mbit/s against 200 Mbit/s)."), "{sentence}");
+        let text = super::super::text(&[report], TextStyle::default());
+        assert!(text.contains("Settings: each value compared with the first one"), "{text}");
     }
 
     #[test]
     fn comparisons_that_are_no_sentence_are_counted_in_words() {
         let json = "--json has all of them.";
-        assert_eq!(note([0, 0, 0]), None);
-        let alone = note([0, 0, 1]).unwrap();
+        assert_eq!(note([0, 0]), None);
+        let alone = note([0, 1]).unwrap();
         assert!(alone.starts_with("There is no verdict on 1 comparison (a cell failed, "), "{alone}");
-        let all = note([3, 4, 2]).unwrap();
-        let begin = "Not listed: 3 further differences; no difference was resolved in 4 comparisons; \
-                     there is no verdict on 2 comparisons (";
+        let all = note([4, 2]).unwrap();
+        let begin = "No difference was resolved in 4 comparisons; there is no verdict on 2 comparisons (";
         assert!(all.starts_with(begin) && all.ends_with(&format!(" machine). {json}")), "{all}");
     }
 

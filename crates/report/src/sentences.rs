@@ -1,17 +1,22 @@
 //! Conditions, verdicts and findings in plain sentences with numbers.
 
+mod unexplained;
+
 use std::collections::BTreeSet;
 use std::fmt::Write;
+
+pub(super) use unexplained::{unexplained, unexplained_lines};
 
 use super::format::{NOT_RESOLVED, bound, count, interval_of, millis_unit, plural, rate, ratio};
 use super::{Report, condition, factors, notes};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{
-    CellState, CellSummary, CellVerdict, Conclusion, Failed, Instability, Judged, Pair, RatioInterval, Tail,
-    Unclaimed,
+    CellState, CellSummary, CellVerdict, Conclusion, Failed, Instability, Judged, Pair, RatioInterval,
+    Setting, Tail, Unclaimed,
 };
 use h2lab_base::text::made_printable;
 use h2lab_base::units::{format_duration, measured_time};
+use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::record::Level;
 use h2lab_model::scenario::{Cell, Difference, Target};
 use h2lab_model::workload::{Arrival, Protocol};
@@ -51,6 +56,7 @@ pub(super) fn name(summary: &CellSummary) -> String {
         Difference::Setup,
         Difference::Congestion,
         Difference::Sysctls,
+        Difference::Queue,
     ];
     for difference in others.into_iter().filter(|difference| distinguishes(*difference)) {
         let values = difference.values(cell);
@@ -85,8 +91,14 @@ pub(super) fn pair(report: &Report<'_>, pair: &Pair) -> String {
     else {
         return String::new();
     };
-    let that = if is_plural(first) { "those" } else { "that" };
-    let base = format!("{that} at {}", factors::setting(&cell.cell, &first.cell));
+    let base = match pair.setting {
+        // Names have these.
+        Setting::Connections | Setting::Streams | Setting::Dial => name(first),
+        _ => {
+            let that = if is_plural(first) { "those" } else { "that" };
+            format!("{that} at {}", factors::setting(&cell.cell, &first.cell))
+        }
+    };
     format!("{}.", against(report, verdict, &base))
 }
 
@@ -279,8 +291,14 @@ fn too_short(tail: &RatioInterval) -> String {
     )
 }
 
-/// `p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 231 ms against 243 ms)`.
+/// `p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 231 ms against 243 ms)`; of bulk work `rate 0.95 × …`.
 fn tail(verdict: &CellVerdict, base: &str) -> String {
+    if let Some(of) = verdict.bytes {
+        let base = if base.is_empty() { String::new() } else { format!(" {base}") };
+        let with_interval = with_interval([of.ratio, of.low, of.high], &base);
+        let [cell, baseline] = [of.cell_rps, of.baseline_rps].map(|bytes| bits_text(bytes * 8.0));
+        return format!("rate {with_interval}{cell} against {baseline})");
+    }
     let Some(ratio) = &verdict.tail_ratio else {
         return "too few requests were answered for an interval".to_owned();
     };
@@ -628,16 +646,21 @@ fn hop(report: &Report<'_>, rule: &str) -> Option<String> {
     Some(format!("{rule} is found {rendered}: the cause lies at {names}."))
 }
 
-/// A finding's first line: the rule, and the cell with what distinguishes its group from the others.
-pub(super) fn finding_title(report: &Report<'_>, finding: &Finding) -> String {
+/// The cell of a finding with what distinguishes its group from the others: `h2c × 1 at 3% loss`.
+fn place(report: &Report<'_>, finding: &Finding) -> String {
     let groups = report.analysis.groups();
     let is_there = |group: &&Vec<&CellSummary>| group.iter().any(|s| s.cell.index == finding.cell);
     let at = groups.iter().find(is_there).and_then(|group| condition::beginning(report, group));
     let at = at.map_or(String::new(), |at| format!(" {}", lower_first(&at)));
+    format!("{}{at}", finding.label)
+}
+
+/// A finding's first line: the rule, and the cell with what distinguishes its group from the others.
+pub(super) fn finding_title(report: &Report<'_>, finding: &Finding) -> String {
     let sure = finding.confidence.name();
     let level = report.analysis.cell(finding.cell).map(|summary| summary.level).unwrap_or_default();
     let seen = if level == Level::Full { "" } else { ", in a sample of the requests" };
-    format!("{} {} in {}{at} ({sure}{seen})", finding.rule, finding.name, finding.label)
+    format!("{} {} in {} ({sure}{seen})", finding.rule, finding.name, place(report, finding))
 }
 
 #[cfg(test)]

@@ -45,6 +45,7 @@ fn one(report: &Report<'_>, style: TextStyle) -> String {
     }
     if let Some(cells) = bulk_cells::of(report) {
         bulk_cells::text(&mut out, report, &cells, style);
+        pairs::text(&mut out, report, style);
     } else {
         tables(&mut out, report, style);
         study::text(&mut out, report, style);
@@ -193,6 +194,9 @@ pub(super) fn findings(out: &mut String, report: &Report<'_>, style: TextStyle) 
         one_finding(out, report, finding, before, style);
         before = Some(finding);
     }
+    for line in sentences::unexplained_lines(report) {
+        paragraph(out, style, "- ", &line);
+    }
 }
 
 /// A finding. Advice that `before` already gave in the same words is not repeated.
@@ -208,7 +212,7 @@ fn one_finding(
     paragraph(out, style, "  cost: ", &finding.cost);
     let rendered = before.map_or(&[][..], |before| &before.fixes);
     for fix in finding.fixes.iter().filter(|fix| !rendered.contains(fix)) {
-        paragraph(out, style, "  fix:  ", &format!("{}: {} - {}", fix.product, fix.setting, fix.why));
+        paragraph(out, style, "  fix:  ", &fix.line());
     }
     if finding.fixes.iter().any(|fix| rendered.contains(fix)) {
         let _ = writeln!(out, "  fix:  as above");

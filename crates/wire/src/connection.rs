@@ -113,6 +113,14 @@ pub struct Config {
     /// that each costs a write, a TLS record and a packet, as with servers that write frame by frame. Default `true`.
     /// HTTP/1.1 has no frames and ignores this, as it ignores `flow`.
     pub coalesce: bool,
+    /// HTTP/2: the largest table of our own header encoder in bytes, whatever the peer allows, and at most 65,536, which is
+    /// the default; with 0 it refers to nothing that was sent before.
+    pub encoder_table_size: u32,
+    /// HTTP/2: whether our header encoder uses the Huffman code (RFC 7541 §5.2) where it is shorter. Default `true`.
+    pub huffman: bool,
+    /// Client role, HTTP/2: whether no request begins before the server has said how many it accepts. Default `false`: up
+    /// to 100 do, since RFC 9113 §6.5.2 recommends that it be at least so many.
+    pub await_settings: bool,
 }
 
 impl Config {
@@ -136,6 +144,9 @@ impl Config {
             keep_alive: None,
             padding: 0,
             coalesce: true,
+            encoder_table_size: 65_536,
+            huffman: true,
+            await_settings: false,
         }
     }
 }

@@ -17,9 +17,9 @@ const TABLE: &str = "docs/causes.md";
 /// Arguments of `new-rule`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The letters of a family and a number that no cause has had: LOSS106; or the id of a cause that has a page only.
+    /// The letters of a family and a number that no cause has had: LOSS107; or the id of a cause that has a page only.
     id: String,
-    /// The name in words with hyphens: queue-too-short.
+    /// The name in words with hyphens: lost-acknowledgements.
     name: String,
 }
 
@@ -250,16 +250,16 @@ mod tests {
     #[test]
     fn a_new_cause_gets_a_folder_a_constant_and_places_in_the_lists() {
         let causes = causes();
-        let folder = NewRule::of("loss199", "queue-too-short").unwrap().add(causes.path()).unwrap();
-        assert!(folder.ends_with("loss199_queue_too_short"));
-        assert!(text(&folder, "page.md").starts_with("# LOSS199: queue too short\n"));
+        let folder = NewRule::of("loss199", "lost-acknowledgements").unwrap().add(causes.path()).unwrap();
+        assert!(folder.ends_with("loss199_lost_acknowledgements"));
+        assert!(text(&folder, "page.md").starts_with("# LOSS199: lost acknowledgements\n"));
         assert!((25..=60).contains(&text(&folder, "page.md").lines().count()));
-        assert!(text(&folder, "mod.rs").contains("struct QueueTooShort;"));
+        assert!(text(&folder, "mod.rs").contains("struct LostAcknowledgements;"));
         assert!(text(&folder, "tests.rs").contains("LOSS199"));
         assert!(text(causes.path(), "loss.rs").contains("pub(super) const LOSS199: CauseMeta"));
         let list = text(causes.path(), "mod.rs");
         let at = |what: &str| list.find(what).unwrap_or_else(|| panic!("{what}: {list}"));
-        assert!(list.contains(";\nmod loss199_queue_too_short;\n"), "it is below no attribute: {list}");
+        assert!(list.contains(";\nmod loss199_lost_acknowledgements;\n"), "it is below no attribute: {list}");
         assert!(at("mod loss101_") < at("mod loss199_") && at("mod loss199_") < at("mod meta;"), "{list}");
         assert!(
             at("&loss::LOSS101,") < at("&loss::LOSS199,") && at("&loss::LOSS199,") < at("&hpack::HPACK101,")

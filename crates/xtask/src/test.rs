@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check and every test, with what they need installed first.
+//! `cargo xtask test`: every check and every test, with what they need installed first, and a few situations of `verify diagnose`.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 
 use crate::tiers::Tiers;
-use crate::{check, needs, process};
+use crate::{check, needs, process, verify};
 
 /// Arguments of `cargo xtask test`.
 #[derive(Debug, Default, clap::Args)]
@@ -36,8 +36,17 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let mut tiers = Tiers::begin();
     let done = all(&mut tiers);
+    // Alone and at the end: beside other tests a machine is too busy to measure.
+    let is_staged = match &done {
+        Ok(failed) if failed.is_empty() => tiers.time("situations of diagnose", verify::staged),
+        _ => Ok(true),
+    };
     tiers.print();
     let failed = done?;
+    if !is_staged? {
+        eprintln!("error: `diagnose` was wrong twice about a situation; see above");
+        return Ok(ExitCode::FAILURE);
+    }
     if failed.is_empty() {
         // The examples in the documentation, by cargo itself: what it prints closes the run.
         return cargo_test(&["--doc"]);

@@ -3,8 +3,9 @@
 //! downloads what their TCP waited for on the connection that carried most.
 
 use h2lab_base::counters::TcpSummary;
+use h2lab_model::Confidence;
 use h2lab_model::bulk::{
-    Binding, BindingKind, Certainty, ConnectionFigures, ReceiverFigures, SenderFigures, TransferDirection,
+    Binding, BindingKind, ConnectionFigures, ReceiverFigures, SenderFigures, TransferDirection,
 };
 use h2lab_model::fleet::{FleetRecord, PairEnd, PairFigures, ServerFigures};
 use std::time::Duration;
@@ -57,11 +58,11 @@ fn explains(found: &Binding, limit: Option<&Binding>, direction: TransferDirecti
         return false;
     }
     let is_busy = found.kind == Cpu;
-    match limit.map(|limit| (limit.kind, direction, limit.certainty)) {
+    match limit.map(|limit| (limit.kind, direction, limit.confidence)) {
         // A client that names the other end has found nothing at its own, and it knows no size of a buffer there.
         None | Some((Unknown | Peer, ..) | (SendBuffer, Get, _)) => true,
         // A window of which only the size is evidence.
-        Some((ReceiveBuffer | StreamWindow | ConnectionWindow, Get, Certainty::Guessed)) => {
+        Some((ReceiveBuffer | StreamWindow | ConnectionWindow, Get, Some(Confidence::Guessed))) => {
             is_busy || found.kind == Link
         }
         // A receiver that has no time to read closes its windows.
@@ -151,8 +152,9 @@ mod tests {
     use h2lab_model::fleet::testing;
 
     /// A limit as a client has found it.
-    fn seen(kind: BindingKind, certainty: Certainty) -> Binding {
-        Binding { kind, cause: None, certainty, sentence: "as its client saw it".to_owned(), fix: None }
+    fn seen(kind: BindingKind, confidence: Option<Confidence>) -> Binding {
+        let sentence = "as its client saw it".to_owned();
+        Binding { kind, cause: None, confidence, sentence, fixes: Vec::new() }
     }
 
     /// The limits of the pairs that reported, after their servers' connections had this round trip instead of 10 ms.
@@ -195,7 +197,7 @@ mod tests {
     fn pairs_whose_packets_queue_in_the_path_are_limited_by_it() {
         let full = limits(40_000, None);
         let binding = full.iter().flatten().next().unwrap();
-        assert_eq!((binding.kind, binding.certainty), (BindingKind::Link, Certainty::Likely));
+        assert_eq!((binding.kind, binding.confidence), (BindingKind::Link, Some(Confidence::Inferred)));
         assert!(binding.sentence.contains("round trips of 40 ms instead of 10 ms"), "{}", binding.sentence);
         assert!(binding.sentence.contains("the path is full at"), "{}", binding.sentence);
     }
@@ -206,27 +208,27 @@ mod tests {
             let mut record = testing::record();
             let PairEnd::Reported(figures) = &mut record.pairs[0].end else { panic!("it has figures") };
             figures.connections = connections;
-            figures.limit = Some(seen(BindingKind::StreamWindow, Certainty::Measured));
+            figures.limit = Some(seen(BindingKind::StreamWindow, Some(Confidence::Observed)));
             name_limits(&mut record);
             reported(&record).find_map(|(_, figures)| figures.limit.clone()).unwrap().sentence
         };
         assert_eq!(kept(1), "as its client saw it");
         assert_eq!(kept(2), "on its busiest connection, as its client saw it");
         // The servers have two connections each.
-        let found = limits_after(10_000, 0.97, Some(&seen(BindingKind::Peer, Certainty::Likely)));
+        let found = limits_after(10_000, 0.97, Some(&seen(BindingKind::Peer, Some(Confidence::Inferred))));
         let sentence = &found.iter().flatten().next().unwrap().sentence;
         assert!(sentence.starts_with("on the server's busiest connection, "), "{sentence}");
     }
 
     #[test]
     fn a_pair_that_failed_or_whose_end_died_gets_no_limit() {
-        let found = limits(40_000, Some(&seen(BindingKind::Peer, Certainty::Likely)));
+        let found = limits(40_000, Some(&seen(BindingKind::Peer, Some(Confidence::Inferred))));
         let is_found: Vec<bool> = found.iter().map(Option::is_some).collect();
         assert_eq!(is_found, [true, false], "the second one lost its server");
         for is_client in [false, true] {
             let mut record = testing::record();
             let PairEnd::Reported(figures) = &mut record.pairs[0].end else { panic!("it has figures") };
-            figures.limit = Some(seen(BindingKind::Peer, Certainty::Likely));
+            figures.limit = Some(seen(BindingKind::Peer, Some(Confidence::Inferred)));
             let agents = if is_client { &mut record.clients } else { &mut record.servers };
             agents[0].lost = Some("killed by signal 9".to_owned());
             name_limits(&mut record);
@@ -236,15 +238,15 @@ mod tests {
 
     #[test]
     fn a_full_path_is_named_where_a_client_could_only_name_the_other_end_or_guess() {
-        let kinds = |rtt_us, sndbuf, (kind, certainty)| -> Vec<BindingKind> {
-            let limits = limits_after(rtt_us, sndbuf, Some(&seen(kind, certainty)));
+        let kinds = |rtt_us, sndbuf, (kind, confidence)| -> Vec<BindingKind> {
+            let limits = limits_after(rtt_us, sndbuf, Some(&seen(kind, confidence)));
             limits.into_iter().flatten().map(|limit| limit.kind).collect()
         };
         for found in [
-            (BindingKind::Peer, Certainty::Likely),
-            (BindingKind::SendBuffer, Certainty::Guessed),
-            (BindingKind::StreamWindow, Certainty::Guessed),
-            (BindingKind::ReceiveBuffer, Certainty::Guessed),
+            (BindingKind::Peer, Some(Confidence::Inferred)),
+            (BindingKind::SendBuffer, Some(Confidence::Guessed)),
+            (BindingKind::StreamWindow, Some(Confidence::Guessed)),
+            (BindingKind::ReceiveBuffer, Some(Confidence::Guessed)),
         ] {
             // A full send buffer of the server only lengthens the queue.
             for sndbuf in [0.0, 0.97] {
@@ -254,13 +256,16 @@ mod tests {
             }
         }
         // What the client counted itself stays, and so does a guess that no counter contradicts.
-        for found in [(BindingKind::StreamWindow, Certainty::Likely), (BindingKind::Cpu, Certainty::Measured)]
-        {
+        let sure = [
+            (BindingKind::StreamWindow, Some(Confidence::Inferred)),
+            (BindingKind::Cpu, Some(Confidence::Observed)),
+        ];
+        for found in sure {
             assert!(kinds(40_000, 0.0, found).iter().all(|kind| *kind == found.0), "{found:?}");
         }
-        let window = (BindingKind::StreamWindow, Certainty::Guessed);
+        let window = (BindingKind::StreamWindow, Some(Confidence::Guessed));
         assert!(kinds(10_000, 0.0, window).iter().all(|kind| *kind == BindingKind::StreamWindow));
-        let buffer = (BindingKind::Peer, Certainty::Likely);
+        let buffer = (BindingKind::Peer, Some(Confidence::Inferred));
         assert!(kinds(10_000, 0.97, buffer).iter().all(|kind| *kind == BindingKind::SendBuffer));
     }
 
@@ -282,7 +287,7 @@ mod tests {
             let Some(served) = &mut record.servers[place].served else { continue };
             (served.cpu, served.received) = (cpu, 1_250_000_000);
         }
-        let limit = seen(kind, Certainty::Likely);
+        let limit = seen(kind, Some(Confidence::Inferred));
         for pair in &mut record.pairs {
             if let PairEnd::Reported(figures) = &mut pair.end {
                 figures.limit = Some(limit.clone());
@@ -329,7 +334,7 @@ mod tests {
             limits.into_iter().flatten().map(|binding| binding.kind).collect()
         };
         assert!(!kinds(limits(10_000, None)).contains(&BindingKind::Link));
-        let disk = seen(BindingKind::Disk, Certainty::Measured);
+        let disk = seen(BindingKind::Disk, Some(Confidence::Observed));
         assert!(kinds(limits(40_000, Some(&disk))).iter().all(|kind| *kind == BindingKind::Disk));
     }
 }

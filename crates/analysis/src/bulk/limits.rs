@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::diagnose;
 use h2lab_base::counters::INITIAL_WINDOW;
-use h2lab_model::bulk::{Binding, BindingKind, Certainty, ConnectionFigures};
+use h2lab_model::Confidence;
+use h2lab_model::bulk::{Binding, BindingKind, ConnectionFigures};
 
 mod remedy;
 mod sentence;
@@ -65,20 +66,29 @@ pub fn binding(figures: &ConnectionFigures) -> Binding {
 /// The same with a rate that excludes TCP's slow start: `speed` is the rate after it, in bits per second. Sizes are
 /// compared with what is in flight at that rate.
 pub fn binding_at_speed(figures: &ConnectionFigures, speed: f64) -> Binding {
-    let (kind, certainty) = decide(figures, speed);
+    let found = decide(figures, speed);
+    let (kind, confidence) =
+        found.map_or((BindingKind::Unknown, None), |(kind, confidence)| (kind, Some(confidence)));
+    let is_unseen = found.is_some_and(|(kind, confidence)| is_unseen(kind, confidence));
     Binding {
         kind,
         cause: diagnose::of_limit(kind, figures.we_send).map(|cause| cause.id.to_owned()),
-        certainty,
-        sentence: sentence::sentence(kind, certainty, figures, speed),
-        fix: remedy::fix(kind, figures, speed),
+        confidence,
+        sentence: sentence::sentence(kind, confidence, figures, speed),
+        fixes: if is_unseen { Vec::new() } else { remedy::fixes(kind, figures, speed) },
     }
 }
 
-fn decide(figures: &ConnectionFigures, speed: f64) -> (BindingKind, Certainty) {
-    let nothing = (BindingKind::Unknown, Certainty::None);
+/// Whether this is a window of the receiver that may have had room left: a larger one changes nothing if the sender had
+/// nothing more to send.
+fn is_unseen(kind: BindingKind, confidence: Confidence) -> bool {
+    confidence == Confidence::Guessed && (is_window(kind) || kind == BindingKind::ReceiveBuffer)
+}
+
+/// The limit, and how sure it is; `None` if nothing that was seen explains the rate.
+fn decide(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Confidence)> {
     if figures.wall.is_zero() || figures.bytes == 0 {
-        return nothing;
+        return None;
     }
     full(figures, speed)
         .or_else(|| exhausted(figures))
@@ -89,37 +99,36 @@ fn decide(figures: &ConnectionFigures, speed: f64) -> (BindingKind, Certainty) {
         .or_else(|| starved(figures))
         .or_else(|| near(figures))
         .or_else(|| fed_slowly(figures))
-        .unwrap_or(nothing)
 }
 
 /// The link is full.
-fn full(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
+fn full(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Confidence)> {
     let capacity = figures.bandwidth?.bits_per_second() as f64;
-    (speed * figures.company() >= FULL * capacity).then_some((BindingKind::Link, Certainty::Measured))
+    (speed * figures.company() >= FULL * capacity).then_some((BindingKind::Link, Confidence::Observed))
 }
 
-/// The certainty that a wait of this `share` of the time gives; `None` if it is small.
-fn certainty(share: f64) -> Option<Certainty> {
+/// The confidence that a wait of this `share` of the time gives; `None` if it is small.
+fn confidence(share: f64) -> Option<Confidence> {
     match share {
-        s if s >= MOST_OF_THE_TIME => Some(Certainty::Measured),
-        s if s >= MUCH_OF_THE_TIME => Some(Certainty::Likely),
+        s if s >= MOST_OF_THE_TIME => Some(Confidence::Observed),
+        s if s >= MUCH_OF_THE_TIME => Some(Confidence::Inferred),
         _ => None,
     }
 }
 
 /// An end without CPU time left, or waiting for its disk. Checked before windows and buffers: a slow end closes those
 /// too.
-fn exhausted(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
+fn exhausted(figures: &ConnectionFigures) -> Option<(BindingKind, Confidence)> {
     let (sender, receiver) = (&figures.sender, &figures.receiver);
     if figures.share(sender.cpu).max(figures.share(receiver.cpu)) >= BUSY {
-        return Some((BindingKind::Cpu, Certainty::Measured));
+        return Some((BindingKind::Cpu, Confidence::Observed));
     }
     let disk = figures.share(sender.disk_wait).max(figures.share(receiver.disk_wait));
-    certainty(disk).map(|certainty| (BindingKind::Disk, certainty))
+    confidence(disk).map(|confidence| (BindingKind::Disk, confidence))
 }
 
 /// The waits that the sender counted.
-fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
+fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Confidence)> {
     let sender = &figures.sender;
     let waits = [
         (BindingKind::StreamWindow, sender.blocked_stream_window),
@@ -131,21 +140,21 @@ fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certa
         .map(|(kind, time)| (kind, figures.share(time)))
         .into_iter()
         .max_by(|(_, a), (_, b)| a.total_cmp(b))?;
-    let certainty =
-        if figures.we_send { certainty(share)? } else { seen_closed(kind, share, figures, speed)? };
+    let confidence =
+        if figures.we_send { confidence(share)? } else { seen_closed(kind, share, figures, speed)? };
     if sender.tcp_busy.is_some() && is_path_full(figures) {
         // What a larger window or buffer let in would only lengthen the queue.
-        return Some((BindingKind::Link, Certainty::Likely));
+        return Some((BindingKind::Link, Confidence::Inferred));
     }
     let is_buffer = matches!(kind, BindingKind::SendBuffer | BindingKind::ReceiveBuffer);
     if is_buffer && figures.min_rtt.is_some() && !has_round_trip(figures) {
         // Data is not in flight for that long: one end waits for the other's processing.
-        return Some((BindingKind::Cpu, Certainty::Likely));
+        return Some((BindingKind::Cpu, Confidence::Inferred));
     }
     Some(if is_held_back(kind, figures, speed) {
-        (BindingKind::Peer, certainty.max(Certainty::Likely))
+        (BindingKind::Peer, confidence.max(Confidence::Inferred))
     } else {
-        (kind, certainty)
+        (kind, confidence)
     })
 }
 
@@ -154,20 +163,20 @@ fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certa
 /// back), and catches up afterwards. So only a window whose bytes were all in flight is certain. A window that is open
 /// for most of the time, and of which less than [`HELD_BACK`] is in flight on average, only stops the bursts of a
 /// sender that pauses.
-fn seen_closed(kind: BindingKind, share: f64, figures: &ConnectionFigures, speed: f64) -> Option<Certainty> {
+fn seen_closed(kind: BindingKind, share: f64, figures: &ConnectionFigures, speed: f64) -> Option<Confidence> {
     if !is_window(kind) {
-        return certainty(share);
+        return confidence(share);
     }
     let in_flight = figures.in_flight(speed).zip(window(kind, figures));
     let is_filled = in_flight.is_none_or(|(bytes, size)| bytes >= WINDOW_FILLED_FROM * size);
     let is_of_bursts = in_flight.is_some_and(|(bytes, size)| bytes < HELD_BACK * size);
-    match certainty(share) {
+    match confidence(share) {
         _ if figures.min_rtt.is_some() && !has_round_trip(figures) => None,
-        Some(certainty) if is_filled => Some(certainty),
-        Some(Certainty::Measured) => Some(Certainty::Likely),
+        Some(confidence) if is_filled => Some(confidence),
+        Some(Confidence::Observed) => Some(Confidence::Inferred),
         Some(_) if is_of_bursts => None,
-        Some(_) => Some(Certainty::Guessed),
-        None => (is_filled && in_flight.is_some() && share >= SELDOM).then_some(Certainty::Likely),
+        Some(_) => Some(Confidence::Guessed),
+        None => (is_filled && in_flight.is_some() && share >= SELDOM).then_some(Confidence::Inferred),
     }
 }
 
@@ -219,7 +228,7 @@ fn window(kind: BindingKind, figures: &ConnectionFigures) -> Option<f64> {
 /// A window of HTTP whose waits the sender did not count, whose size matches the data in flight and for which TCP had
 /// room. Checked before the congestion window: TCP counts as busy whether HTTP or its own window limits the data, and
 /// it does not grow its window beyond what is used (RFC 7661). So a small window of HTTP looks like a full one of TCP.
-fn windowed(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
+fn windowed(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Confidence)> {
     let has_room = |size: f64| match figures.sender.cwnd_bytes {
         Some(cwnd) => cwnd as f64 >= AGREES_FROM * size,
         None => false, // nothing is known of the sender's TCP: there are only sizes
@@ -230,10 +239,10 @@ fn windowed(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Cer
 }
 
 /// How certain a size makes a limit: a window of the receiver that may have had room left is guessed.
-fn by_size(kind: BindingKind, figures: &ConnectionFigures, speed: f64, size: f64) -> Certainty {
+fn by_size(kind: BindingKind, figures: &ConnectionFigures, speed: f64, size: f64) -> Confidence {
     let is_window = is_window(kind) || kind == BindingKind::ReceiveBuffer;
     let is_filled = figures.in_flight(speed).is_some_and(|bytes| bytes >= WINDOW_FILLED_FROM * size);
-    if is_window && !is_filled { Certainty::Guessed } else { Certainty::Likely }
+    if is_window && !is_filled { Confidence::Guessed } else { Confidence::Inferred }
 }
 
 /// For how long data waited for the congestion window, which the kernel does not count: TCP was busy, nothing else
@@ -275,20 +284,20 @@ fn round_trip(figures: &ConnectionFigures) -> Option<f64> {
 }
 
 /// TCP was busy, no buffer limited it, and its congestion window was full.
-fn congested(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
-    let certainty = certainty(figures.share(congestion_wait(figures)))?;
+fn congested(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Confidence)> {
+    let confidence = confidence(figures.share(congestion_wait(figures)))?;
     let rtt = round_trip(figures)?;
     let is_used = speed / 8.0 * rtt >= CWND_USED * figures.sender.cwnd_bytes? as f64 || is_opening(figures);
     let found = if is_path_full(figures) {
-        (BindingKind::Link, Certainty::Likely)
+        (BindingKind::Link, Confidence::Inferred)
     } else {
-        (BindingKind::CongestionWindow, certainty)
+        (BindingKind::CongestionWindow, confidence)
     };
     is_used.then_some(found)
 }
 
 /// Without counts: the smallest of the limits whose size matches the data in flight.
-fn sized(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
+fn sized(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Confidence)> {
     let sender = &figures.sender;
     let buffer = sender.send_buffer.filter(|_| sender.tcp_sndbuf_limited.is_none());
     let buffer = buffer.map(|size| (BindingKind::SendBuffer, size as f64));
@@ -302,7 +311,7 @@ fn sized(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certai
     let usual = USUAL_SEND_BUFFER as f64;
     let is_unseen = sender.send_buffer.is_none() && sender.tcp_sndbuf_limited.is_none();
     (is_unseen && agrees(figures, speed, AGREES_FROM * usual, usual))
-        .then_some((BindingKind::SendBuffer, Certainty::Guessed))
+        .then_some((BindingKind::SendBuffer, Confidence::Guessed))
 }
 
 /// Whether the data in flight per round trip is at least `least` bytes, and not much more than `most`.
@@ -333,28 +342,28 @@ fn agreeing_windows(figures: &ConnectionFigures, speed: f64) -> Option<(BindingK
 }
 
 /// TCP had nothing to send for most of the time, and no limit of ours explains it.
-fn starved(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
+fn starved(figures: &ConnectionFigures) -> Option<(BindingKind, Confidence)> {
     let busy = figures.share(Some(figures.sender.tcp_busy?));
-    (!figures.we_send && busy < MOST_OF_THE_TIME).then_some((BindingKind::Peer, Certainty::Likely))
+    (!figures.we_send && busy < MOST_OF_THE_TIME).then_some((BindingKind::Peer, Confidence::Inferred))
 }
 
 /// Both ends are visible, and nothing between them is a limit.
-fn near(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
+fn near(figures: &ConnectionFigures) -> Option<(BindingKind, Confidence)> {
     let is_near = figures.min_rtt.is_some() && !has_round_trip(figures);
     (is_near
         && figures.sender.tcp_busy.is_some()
         && figures.sender.cpu.is_some()
         && figures.receiver.cpu.is_some())
-    .then_some((BindingKind::Cpu, Certainty::Likely))
+    .then_some((BindingKind::Cpu, Confidence::Inferred))
 }
 
 /// Only this end is visible. It receives, was idle for most of the time, and the round trip is too short for a window
 /// or a buffer to be a limit: the sender had no more data to send.
-fn fed_slowly(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
+fn fed_slowly(figures: &ConnectionFigures) -> Option<(BindingKind, Confidence)> {
     let is_near = figures.min_rtt.is_some() && !has_round_trip(figures);
     let is_idle = figures.share(Some(figures.receiver.cpu?)) < MOST_OF_THE_TIME;
     (!figures.we_send && is_near && is_idle && figures.sender.tcp_busy.is_none())
-        .then_some((BindingKind::Peer, Certainty::Likely))
+        .then_some((BindingKind::Peer, Confidence::Inferred))
 }
 
 #[cfg(test)]

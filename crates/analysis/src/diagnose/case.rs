@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use super::causes::views::missing::{self, Blocked};
 use super::causes::views::windows::{self, Stop};
+use super::waits::{Split, Waits};
 use super::{CauseMeta, Finding, facts, hop};
-use crate::stats::CellVerdict;
+use crate::stats::{CellState, CellSummary, CellVerdict, Conclusion, lower_rate};
 use h2lab_base::units::measured_time;
+use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
 use h2lab_model::scenario::{Cell, Target};
-use h2lab_model::settings::{Peer, Version};
+use h2lab_model::settings::{Knob, Peer, Role, Version, Wish, advise};
 use h2lab_wire::trace::Facts;
 
 /// A repetition, as a rule sees it.
@@ -18,6 +20,8 @@ use h2lab_wire::trace::Facts;
 pub struct Repetition<'a> {
     /// Its record.
     pub record: &'a CellRecord,
+    /// What its slow requests waited for, where that was asked (`--causes`).
+    pub waits: Option<&'a Waits>,
     facts: OnceCell<Facts>,
     hop: OnceCell<Option<Facts>>,
     stops: OnceCell<Vec<Stop>>,
@@ -29,6 +33,7 @@ impl<'a> Repetition<'a> {
     pub const fn new(record: &'a CellRecord) -> Self {
         Self {
             record,
+            waits: None,
             facts: OnceCell::new(),
             hop: OnceCell::new(),
             stops: OnceCell::new(),
@@ -83,7 +88,52 @@ pub struct Against<'a> {
     pub verdict: &'a CellVerdict,
 }
 
+/// A rate that is lost against another cell: requests per second, of bulk work bytes per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct LostRate {
+    /// What is left of the other cell's rate, 0 to 1.
+    kept: f64,
+}
+
+impl LostRate {
+    /// A cell that keeps more of a rate has lost nothing: one that carries its load may serve as little.
+    const KEPT: f64 = 0.98;
+
+    /// `own` of the rate `other`; `None` if nothing is lost.
+    fn new(other: f64, own: f64) -> Option<Self> {
+        (own < other * Self::KEPT).then(|| Self { kept: own.max(0.0) / other })
+    }
+
+    /// Which part of it causes explain that took this share of the time of requests in flight, 0 to 1. By Little's law
+    /// as many requests in flight, each for that much less time, are a rate that is that much higher; the other cell's
+    /// rate is the most that is explained.
+    pub(super) fn explained(self, share: f64) -> f64 {
+        // Where nothing is left, any rate is infinitely higher: the time is all that is known.
+        let without = if self.kept > 0.0 { self.kept / (1.0 - share.min(1.0)) } else { share };
+        (without.min(1.0) - self.kept) / (1.0 - self.kept)
+    }
+}
+
 impl Against<'_> {
+    /// The rate that the case loses against this cell, if that is what they differ in: in bulk work, and where the case
+    /// does not carry its load. A cell whose response times only grow serves what it is offered, and of one whose requests
+    /// fail, no time that it could save is the reason.
+    pub(super) fn lost_rate(&self, case: &Case<'_>) -> Option<LostRate> {
+        let [other, own] = match self.verdict.conclusion {
+            Conclusion::Slower => self.verdict.bytes.map(|of| [of.baseline_rps, of.cell_rps])?,
+            Conclusion::Unstable { .. } | Conclusion::BothUnstable if case.is_failing() => return None,
+            // The other cell carries the same load.
+            Conclusion::Unstable { offered_rps, served_rps } => [offered_rps, served_rps],
+            Conclusion::BothUnstable => {
+                let own: Vec<&CellRecord> = case.records().collect();
+                let of = lower_rate(&self.repetitions, &own, case.cell().seed, 1.0)?;
+                [of.baseline_rps, of.cell_rps]
+            }
+            _ => return None,
+        };
+        LostRate::new(other, own)
+    }
+
     /// Whether the response times of both are known, so that the gap is meaningful.
     pub fn has_times(&self, case: &Case<'_>) -> bool {
         case.samples().next().is_some() && self.repetitions.iter().any(|record| !record.samples.is_empty())
@@ -122,6 +172,25 @@ impl<'a> Case<'a> {
         self
     }
 
+    /// The same with what slow requests waited for, by repetition.
+    #[must_use]
+    pub fn explained(mut self, waits: impl Fn(u32) -> Option<&'a Waits>) -> Self {
+        for repetition in &mut self.repetitions {
+            repetition.waits = waits(repetition.record.cell.repetition);
+        }
+        self
+    }
+
+    /// What its slow requests waited for, of all repetitions of which that is known; `None` if it is of none.
+    pub fn waits(&self) -> Option<Split> {
+        let known: Vec<&Waits> = self.repetitions.iter().filter_map(|repetition| repetition.waits).collect();
+        let mut split = Split::default();
+        for waits in &known {
+            split.merge(&waits.split);
+        }
+        (!known.is_empty()).then_some(split)
+    }
+
     fn server_field(&self) -> Option<&'a str> {
         self.records().find_map(server_field)
     }
@@ -151,6 +220,17 @@ impl<'a> Case<'a> {
         *self.response_time.get_or_init(|| self.samples().map(|sample| sample.response_time()).sum())
     }
 
+    /// The time for which its requests were in flight, all together: each from when it was sent.
+    pub(super) fn time_in_flight(&self) -> Duration {
+        self.samples().filter(|sample| sample.sent_at.happened()).map(|sample| sample.service_time()).sum()
+    }
+
+    /// Whether it does not carry its load since requests fail.
+    fn is_failing(&self) -> bool {
+        let records: Vec<&CellRecord> = self.records().collect();
+        matches!(CellSummary::of(&records).state, CellState::Unstable { why, .. } if why.is_of_failures())
+    }
+
     /// Whether this share of the response time, or of the work, is worth a finding: 5 %, or 2 % where the cell is known to be slower
     /// than what it is compared with.
     pub fn is_worth(&self, share: f64) -> bool {
@@ -172,6 +252,11 @@ impl<'a> Case<'a> {
         let server = self.records().find_map(|record| record.server.as_ref());
         let ours = server.filter(|server| started(self.cell()) == Some(server.name.as_str()));
         Peer { version: peer.version.or_else(|| Version::parse(&ours?.version)), ..peer }
+    }
+
+    /// The setting of that program, to at least `value`.
+    pub(super) fn advise(&self, knob: Knob, value: Option<u64>) -> Fix {
+        advise(&self.peer(), Wish { knob, role: Role::Front, value })
     }
 
     /// A finding of this cell that explains `cost` of its response time, spent `how` ("behind a missing segment").
@@ -241,4 +326,66 @@ fn times<'a>(records: impl Iterator<Item = &'a CellRecord>) -> Vec<Duration> {
         records.flat_map(|record| record.samples.iter()).map(|sample| sample.response_time()).collect();
     times.sort_unstable();
     times
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::verdict_on;
+    use h2lab_model::record::Outcome;
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
+    use h2lab_model::workload::Protocol;
+
+    #[test]
+    fn causes_explain_as_much_of_a_lost_rate_as_requests_without_them_would_regain() {
+        let explained = |kept: f64, share: f64| LostRate::new(1.0, kept).map(|lost| lost.explained(share));
+        let close = |one: Option<f64>, other: f64| one.is_some_and(|one| (one - other).abs() < 1e-9);
+        assert!(close(explained(0.25, 0.0), 0.0));
+        assert!(close(explained(0.25, 0.5), 1.0 / 3.0), "half of the rate, of which a quarter was kept");
+        assert!(close(explained(0.25, 0.75), 1.0) && close(explained(0.25, 2.0), 1.0), "never more than all");
+        assert!(close(explained(0.0, 0.4), 0.4), "nothing is served");
+        assert!(explained(0.979, 0.1).is_some() && explained(0.98, 0.1).is_none());
+    }
+
+    /// A cell that serves one of `every` requests in time.
+    fn overloaded(index: u32, every: usize) -> CellRecord {
+        let mut record = one_repetition(&cell(index, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN);
+        let cut = record.cell.work.phases.cut(record.started_at);
+        for (n, sample) in record.samples.edit().iter_mut().enumerate() {
+            if n % every > 0 {
+                sample.completed_at = cut;
+            }
+        }
+        record
+    }
+
+    #[test]
+    fn of_two_cells_that_do_not_carry_the_load_one_may_lose_against_the_other() {
+        let lost = |every: usize| {
+            let (twin, own) = (overloaded(0, 2), overloaded(1, every));
+            let verdict = verdict_on(&CellSummary::of(&[&twin]), &CellSummary::of(&[&own]), 1);
+            assert_eq!(verdict.conclusion, Conclusion::BothUnstable);
+            let against = Against { label: "h1", repetitions: vec![&twin], verdict: &verdict };
+            against.lost_rate(&Case::new("h2c × 4", vec![&own], None)).map(|lost| lost.kept)
+        };
+        assert!(lost(4).is_some_and(|kept| (kept - 0.5).abs() < 0.02), "{:?}", lost(4));
+        assert_eq!(lost(2), None);
+    }
+
+    #[test]
+    fn a_rate_is_not_lost_by_time_where_requests_fail() {
+        let twin = one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN);
+        let lost = |own: &CellRecord| {
+            let verdict = verdict_on(&CellSummary::of(&[&twin]), &CellSummary::of(&[own]), 1);
+            assert!(matches!(verdict.conclusion, Conclusion::Unstable { .. }), "{verdict:?}");
+            let against = Against { label: "h1", repetitions: vec![&twin], verdict: &verdict };
+            against.lost_rate(&Case::new("h2c × 4", vec![own], None)).is_some()
+        };
+        assert!(lost(&overloaded(1, 2)));
+        let mut failing = one_repetition(&cell(1, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN);
+        for sample in failing.samples.edit().iter_mut().step_by(2) {
+            (sample.outcome, sample.status) = (Outcome::Status, 500);
+        }
+        assert!(!lost(&failing));
+    }
 }

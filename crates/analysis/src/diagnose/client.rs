@@ -21,10 +21,6 @@ const AGAIN: &str = "change the client, and run the same command of `h2lab diagn
 const LIMIT_AGAIN: &str =
     "change the server's limit, or the client, and run the same command of `h2lab diagnose --run` again";
 
-/// Causes that our origin has only if `--run` was started with them (`--max-requests-per-connection`), in place of
-/// another server: then its setting is the fix.
-const ASKED_FOR: [&str; 1] = ["CONN101"];
-
 /// The product name of our origin in fixes.
 const OURS: &str = "h2lab";
 
@@ -61,6 +57,9 @@ pub struct Client<'a> {
     pub cpu: Duration,
     /// Why the times of this run are not to be trusted: our link or our server was late; empty if they are.
     pub doubts: &'a [String],
+    /// The ids of causes that our origin has only because it was asked to have the limits of another server: then its
+    /// setting is the fix.
+    pub asked_for: &'a [&'a str],
 }
 
 /// Turns findings of the rules into findings about the client. Its server is our origin: a fix there is no fix, and
@@ -68,12 +67,15 @@ pub struct Client<'a> {
 /// does a client that was busy itself; then the findings that a busy client causes are left out.
 pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_>) -> OfClient {
     let client = Peer::of_field(run.command);
-    let is_ours =
-        |finding: &Finding| !finding.fixes.is_empty() && finding.fixes.iter().all(|fix| fix.product == OURS);
+    let is_asked_for = |finding: &Finding| run.asked_for.contains(&finding.rule.as_str());
+    let is_ours = |finding: &Finding| {
+        let has_others = finding.fixes.is_empty() || finding.fixes.iter().any(|fix| fix.product != OURS);
+        !has_others && !is_asked_for(finding)
+    };
     let (of_server, findings): (Vec<Finding>, Vec<Finding>) =
         with_abandoned(findings, records).into_iter().partition(is_ours);
     let own = findings.into_iter().map(|mut finding| {
-        let is_asked_for = ASKED_FOR.contains(&finding.rule.as_str());
+        let is_asked_for = is_asked_for(&finding);
         finding.fixes.retain(|fix| is_asked_for || fix.product != OURS);
         let wishes = finding.fixes.iter().filter_map(|fix| fix.wish).filter(|wish| wish.role == Role::Client);
         let known = wishes.map(|wish| advise(&client, wish)).filter(Fix::has_setting);
@@ -293,14 +295,18 @@ mod tests {
 
     #[test]
     fn a_limit_that_our_server_was_asked_to_have_is_raised_there() {
+        let asked = Client { asked_for: &["CONN101", "FLOW102"], ..Client::default() };
         let of = |rule: &str| {
             let finding = Finding { rule: rule.to_owned(), ..with_fixes(&["client", "h2lab"]) };
-            let found = of_client(vec![finding], &[record(Protocol::H2)], &Client::default()).findings;
+            let found = of_client(vec![finding], &[record(Protocol::H2)], &asked).findings;
             let products: Vec<String> = found[0].fixes.iter().map(|fix| fix.product.clone()).collect();
             (products, found[0].confirm.contains("the server's limit"))
         };
         assert_eq!(of("CONN101"), (vec!["h2lab".to_owned(), "client".to_owned()], true));
         assert_eq!(of("CONN105"), (vec!["client".to_owned()], false));
+        let windows = Finding { rule: "FLOW102".to_owned(), ..with_fixes(&["h2lab"]) };
+        let found = of_client(vec![windows], &[record(Protocol::H2)], &asked);
+        assert_eq!((found.findings.len(), found.of_server.len()), (1, 0), "it is no defect of h2lab");
     }
 
     #[test]

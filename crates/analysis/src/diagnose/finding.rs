@@ -4,32 +4,7 @@ use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use h2lab_base::units::Time;
-use h2lab_model::Fix;
-
-/// How sure a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Confidence {
-    /// Every step of the cause was seen.
-    #[default]
-    Observed,
-    /// A step is concluded from others: the server's retransmissions, for example, over a network that we do not
-    /// observe.
-    Inferred,
-    /// A change that removes the cause was shown to help (`diagnose`).
-    Confirmed,
-}
-
-impl Confidence {
-    /// The name in JSON and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Observed => "observed",
-            Self::Inferred => "inferred",
-            Self::Confirmed => "confirmed",
-        }
-    }
-}
+use h2lab_model::{Confidence, Fix};
 
 /// One fact that a finding rests on. Every number names its unit and where in the record it stands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -52,7 +27,12 @@ impl Evidence {
         Self { what: what.to_owned(), value, unit: unit.to_owned(), connection: None, at: None }
     }
 
-    /// The same, seen on this connection at this time.
+    /// Several numbers of the whole cell: what was seen, the number and its unit.
+    pub fn list<const N: usize>(seen: [(&str, f64, &str); N]) -> Vec<Self> {
+        seen.into_iter().map(|(what, value, unit)| Self::new(what, value, unit)).collect()
+    }
+
+    /// The number, seen on this connection at this time.
     #[must_use]
     pub fn seen(self, connection: u32, at: Time) -> Self {
         Self { connection: Some(connection), at: Some(at), ..self }
@@ -79,7 +59,8 @@ pub struct Finding {
     /// The part of all request time in the cell that it accounts for, 0 to 1; findings are sorted by it.
     pub cost_share: f64,
     /// The part of the difference from the same work over HTTP/1.1 that it explains, 0 to 1: those of a cell add up to
-    /// at most 1, the rest is unexplained. 0 if the cell is not slower, or if the finding costs no response time: then
+    /// at most 1, the rest is unexplained. The difference is one of response times; of bulk work, and of a cell that
+    /// does not carry its load, it is the rate that is lost. 0 if the cell is not slower, or if the finding costs no response time: then
     /// it is an observation. `None` if HTTP/1.1 was not measured, and in older documents.
     #[serde(default)]
     pub explains: Option<f64>,

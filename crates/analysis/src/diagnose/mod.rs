@@ -16,21 +16,24 @@ pub mod rule;
 pub mod sidecar;
 #[cfg(test)]
 mod testing;
+mod tried;
 pub mod waits;
 
 pub use case::{Against, Case, Repetition};
-pub use causes::{CAUSES, CauseMeta, FAMILIES, Status, cause, of_limit, of_wait};
-pub use finding::{Confidence, Evidence, Finding};
+pub use causes::{CAUSES, CauseMeta, FAMILIES, Status, cause, of_check, of_limit, of_wait};
+pub use finding::{Evidence, Finding};
+pub use h2lab_model::Confidence;
 pub use rule::{Rule, RuleStatus};
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::stats::{CellVerdict, Conclusion, repetitions_by_cell};
+use crate::stats::{CellVerdict, Conclusion, bulk_verdicts, repetitions_by_cell};
 use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
 use h2lab_model::scenario::labels;
 use h2lab_model::settings::UNKNOWN_PRODUCT;
+use waits::{Split, Waits};
 
 /// Like [`findings`], for cells that are compared with nothing.
 pub fn run(records: &[CellRecord]) -> Vec<Finding> {
@@ -39,22 +42,36 @@ pub fn run(records: &[CellRecord]) -> Vec<Finding> {
 
 /// The findings of all rules in these repetitions, the costliest of all cells first. A finding that another finding of
 /// the same cell explains (`CauseMeta::supersedes`) is left out. A cell with a verdict is compared with the baseline of
-/// that verdict.
+/// that verdict; one of bulk work, which has none, with the same work over HTTP/1.1. A fix is not offered if another
+/// cell of the run has it in force and is worse.
 ///
 /// Of several attempts at one repetition only the last counts: the earlier ones were invalid.
 pub fn findings(records: &[CellRecord], verdicts: &[CellVerdict]) -> Vec<Finding> {
+    findings_with(records, verdicts, &|_, _| None)
+}
+
+/// The same where it was asked what slow requests waited for (`--causes`): `waits` has it by the index of a cell and the
+/// number of a repetition.
+pub fn findings_with<'a>(
+    records: &'a [CellRecord],
+    verdicts: &'a [CellVerdict],
+    waits: &dyn Fn(u32, u32) -> Option<&'a Waits>,
+) -> Vec<Finding> {
     let cells = repetitions_by_cell(records);
     let labels = labels(cells.values().map(|repetitions| &repetitions[0].cell));
+    let of_bulk = bulk_verdicts(&cells);
     let check = |(index, records): (&u32, &Vec<&CellRecord>)| {
-        let verdict = verdicts.iter().find(|verdict| verdict.cell == *index);
+        let verdict = verdicts.iter().chain(&of_bulk).find(|verdict| verdict.cell == *index);
         let against = verdict.and_then(|verdict| {
             let repetitions = cells.get(&verdict.baseline)?.clone();
             Some(Against { label: &labels[&verdict.baseline], repetitions, verdict })
         });
         let others = cells.values().flatten().copied();
-        of_case(&Case::new(&labels[index], records.clone(), against).beside(others))
+        let case = Case::new(&labels[index], records.clone(), against).beside(others);
+        of_case(&case.explained(|repetition| waits(*index, repetition)))
     };
     let mut findings: Vec<Finding> = cells.iter().flat_map(check).collect();
+    tried::drop_worse(&mut findings, &cells, &labels);
     findings.sort_by(costliest_first);
     findings
 }
@@ -80,11 +97,28 @@ fn of_case(case: &Case<'_>) -> Vec<Finding> {
     if case.is_field_passed_on {
         findings.iter_mut().flat_map(|finding| &mut finding.fixes).for_each(say_unknown);
     }
+    if let Some(waits) = case.waits() {
+        for finding in &mut findings {
+            add_waits(finding, &waits);
+        }
+    }
     // The gap needs all response times sorted.
     if let Some(against) = case.against.as_ref().filter(|_| !findings.is_empty()) {
         divide(&mut findings, case, against);
     }
     findings
+}
+
+/// Adds what the packets of slow requests say of the same cause, beside what the rule says that it costs.
+fn add_waits(finding: &mut Finding, waits: &Split) {
+    let kinds = cause(&finding.rule).map_or(&[][..], |cause| cause.waits);
+    if kinds.is_empty() || waits.total_ns == 0 {
+        return;
+    }
+    let share: f64 = kinds.iter().map(|kind| waits.share(*kind)).sum();
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+    let what = format!("of the time of slow requests, as their packets show: {}", names.join(" or "));
+    finding.evidence.push(Evidence::new(&what, share * 100.0, "%"));
 }
 
 /// Adds the reason to a fix for a front hop whose product is not known.
@@ -99,40 +133,49 @@ fn say_unknown(fix: &mut Fix) {
 /// If the difference of all response times is below this share of them, no cause could explain it.
 const SHARED: f64 = 0.05;
 
-/// Divides the difference from the other cell among the findings: each explains the time that it cost, or a part of
-/// that if together they cost more than the difference. If the cell is known not to be slower, they are observations,
-/// and nothing needs to change.
+/// Divides the difference from the other cell among the findings, in proportion to the time that each cost. If the cell
+/// is known not to be slower, they are observations, and nothing needs to change.
 fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
+    let verdict = against.verdict;
     let (gap, all) = (against.gap(case).as_secs_f64(), case.response_time().as_secs_f64());
+    let lost = against.lost_rate(case).filter(|_| all > 0.0);
+    let is_slower = verdict.is_slower() || lost.is_some();
     // If states decided the verdict, or nothing did, the times still show whether there is a difference that could have
-    // a cause.
-    let is_shared = !against.verdict.is_slower() && against.has_times(case) && gap <= all * SHARED;
+    // a cause. Those of bulk work are as long as the measurement.
+    let has_times = !case.cell().work.bulk && against.has_times(case);
+    let is_shared = !is_slower && has_times && gap <= all * SHARED;
     // A finding that is an observation already explains no difference, and requests that failed took no time.
     let is_of_time = |finding: &&mut Finding| !finding.is_observation() && !finding.of_failures;
     let mut causes: Vec<&mut Finding> = findings.iter_mut().filter(is_of_time).collect();
-    let whole = causes.iter().map(|finding| finding.cost_share * all).sum::<f64>().max(gap);
+    let cost = causes.iter().map(|finding| finding.cost_share * all).sum::<f64>();
+    // What all of them explain together, 0 to 1, and of what.
+    let explained = match lost {
+        Some(lost) => {
+            let in_flight = case.time_in_flight().as_secs_f64().max(f64::MIN_POSITIVE);
+            Some((lost.explained(cost / in_flight), "rate lost against"))
+        }
+        None => (is_slower && gap > 0.0).then(|| (cost / cost.max(gap), "difference from")),
+    };
     for finding in &mut causes {
-        if against.verdict.is_no_slower() {
-            finding.explains = Some(0.0);
-            finding.fixes.clear();
-            let much =
-                if against.verdict.conclusion == Conclusion::NoDifference { "measurably " } else { "" };
-            let _ = write!(
-                finding.cost,
-                "; an observation: {} is not {much}slower than {}",
-                case.label, against.label
-            );
+        if verdict.is_no_slower() {
+            let much = if verdict.conclusion == Conclusion::NoDifference { "measurably " } else { "" };
+            observe(finding, &format!("{} is not {much}slower than {}", case.label, against.label));
         } else if is_shared {
-            finding.explains = Some(0.0);
-            finding.fixes.clear();
-            let _ = write!(finding.cost, "; an observation: {}", without_difference(case, against));
-        } else if against.verdict.is_slower() && gap > 0.0 {
-            let explains = finding.cost_share * all / whole;
+            observe(finding, &without_difference(case, against));
+        } else if let Some((part, of)) = explained {
+            let explains = part * finding.cost_share * all / cost.max(f64::MIN_POSITIVE);
             finding.explains = Some(explains);
             let percent = explains * 100.0;
-            let _ = write!(finding.cost, "; that is {percent:.0} % of the difference from {}", against.label);
+            let _ = write!(finding.cost, "; that is {percent:.0} % of the {of} {}", against.label);
         }
     }
+}
+
+/// Makes an observation of a finding: nothing needs to change.
+fn observe(finding: &mut Finding, why: &str) {
+    finding.explains = Some(0.0);
+    finding.fixes.clear();
+    let _ = write!(finding.cost, "; an observation: {why}");
 }
 
 /// What is known of two cells whose mean times do not differ. The means say nothing of the tails: where the interval of
@@ -151,6 +194,7 @@ mod tests {
     use super::testing::Scene;
     use super::*;
     use crate::stats::{CellSummary, verdict_on};
+    use h2lab_model::bulk::testing::bulk_repetition;
     use h2lab_model::scenario::Target;
     use h2lab_model::workload::Protocol;
 
@@ -192,6 +236,25 @@ mod tests {
     }
 
     #[test]
+    fn what_slow_requests_waited_for_is_evidence_where_it_was_asked() {
+        use waits::{CauseKind, CauseShare};
+
+        let lossy = Scene::with_shared_stall().record();
+        let part = |time_ns| CauseShare { time_ns, requests: 1 };
+        let parts = [(CauseKind::HeadOfLine, part(30)), (CauseKind::CongestionWindow, part(70))];
+        let split = Split { parts: parts.into_iter().collect(), total_ns: 100, ..Split::default() };
+        let waits = Waits { split, ..Waits::default() };
+        let of = |cell: u32| {
+            let known = |index: u32, repetition: u32| ((index, repetition) == (cell, 0)).then_some(&waits);
+            let found = findings_with(std::slice::from_ref(&lossy), &[], &known).remove(0);
+            let evidence = found.evidence.into_iter().find(|one| one.what.contains("slow requests"));
+            evidence.map(|one| (one.value.round(), one.unit))
+        };
+        assert_eq!(of(0), Some((30.0, "%".to_owned())));
+        assert_eq!(of(1), None, "another cell");
+    }
+
+    #[test]
     fn a_finding_calls_its_cell_as_the_tables_do() {
         let first = Scene::with_shared_stall().record();
         let mut second = first.clone();
@@ -215,13 +278,18 @@ mod tests {
         };
         // Three requests of 25, 55 and 55 ms compared with 25 ms: the stalls of 30 ms are the difference, except for
         // the 0.5 ms before the segment would have arrived.
-        let unstable = Conclusion::Unstable { offered_rps: 1.0, served_rps: 0.5 };
-        for conclusion in [Conclusion::Slower, unstable] {
+        // Response times that only grow leave the rate as it was.
+        let growing = Conclusion::Unstable { offered_rps: 1.0, served_rps: 0.99 };
+        for conclusion in [Conclusion::Slower, growing] {
             let finding = explained(conclusion);
             assert!(finding.explains.is_some_and(|part| (0.98..=1.0).contains(&part)), "{}", finding.cost);
             assert!(finding.cost.ends_with("; that is 98 % of the difference from h1"), "{}", finding.cost);
             assert!(!finding.fixes.is_empty());
         }
+        // Without 59 of 135 ms in flight half of the rate would be 0.89 of it: 78 % of the other half.
+        let overloaded = explained(Conclusion::Unstable { offered_rps: 1.0, served_rps: 0.5 });
+        assert!(overloaded.explains.is_some_and(|part| (0.76..0.79).contains(&part)), "{}", overloaded.cost);
+        assert!(overloaded.cost.ends_with(" % of the rate lost against h1"), "{}", overloaded.cost);
         let observation = explained(Conclusion::Faster);
         assert_eq!((observation.explains, observation.fixes.len()), (Some(0.0), 0));
         assert_eq!(explained(Conclusion::Invalid).explains, None);
@@ -239,13 +307,38 @@ mod tests {
         let quick = Scene::new(Protocol::H1).request(0, 0, 100, 125, 125).record();
         let slow = Scene::with_shared_stall().record();
         let [of_quick, of_slow] = [&quick, &slow].map(|record| CellSummary::of(&[record]));
-        let verdict = CellVerdict { conclusion: Conclusion::Slower, ..verdict_on(&of_quick, &of_slow, 1) };
-        let against = Against { label: "h1", repetitions: vec![&quick], verdict: &verdict };
-        let case = Case::new("h2c × 1", vec![&slow], None);
-        let mut found = [0.9, 0.3].map(|cost_share| Finding { cost_share, ..Finding::default() });
-        divide(&mut found, &case, &against);
-        let explains = found.each_ref().map(|finding| finding.explains.unwrap());
-        assert!((explains[0] - 0.75).abs() < 1e-9 && (explains[1] - 0.25).abs() < 1e-9, "{explains:?}");
+        for conclusion in [Conclusion::Slower, Conclusion::Unstable { offered_rps: 1.0, served_rps: 0.5 }] {
+            let verdict = CellVerdict { conclusion, ..verdict_on(&of_quick, &of_slow, 1) };
+            let against = Against { label: "h1", repetitions: vec![&quick], verdict: &verdict };
+            let case = Case::new("h2c × 1", vec![&slow], None);
+            let mut found = [0.9, 0.3].map(|cost_share| Finding { cost_share, ..Finding::default() });
+            divide(&mut found, &case, &against);
+            let explains = found.each_ref().map(|finding| finding.explains.unwrap());
+            assert!((explains[0] - 0.75).abs() < 1e-9 && (explains[1] - 0.25).abs() < 1e-9, "{explains:?}");
+        }
+    }
+
+    #[test]
+    fn of_bulk_work_the_lost_rate_is_divided_and_an_equal_rate_makes_an_observation() {
+        let divided = |rate: f64| {
+            let mut records = [bulk_repetition(Protocol::H1, 100e6), bulk_repetition(Protocol::H2c, rate)];
+            records[1].cell.index = 1;
+            let cells = repetitions_by_cell(&records);
+            let verdicts = bulk_verdicts(&cells);
+            let against = Against { label: "h1 × 1", repetitions: cells[&0].clone(), verdict: &verdicts[0] };
+            let case = Case::new("h2c × 1", cells[&1].clone(), None);
+            let fixes = vec![Fix::new("server", "x", "y")];
+            let mut found = [Finding { cost_share: 0.5, fixes, ..Finding::default() }];
+            divide(&mut found, &case, &against);
+            let [found] = found;
+            (found.cost, found.fixes.len())
+        };
+        // In half of the time a fifth of the rate is carried: twice as much without the cause.
+        let words = |part: u32| format!("; that is {part} % of the rate lost against h1 × 1");
+        assert_eq!(divided(20e6), (words(25), 1));
+        assert_eq!(divided(50e6), (words(100), 1));
+        let observation = "; an observation: h2c × 1 is not measurably slower than h1 × 1";
+        assert_eq!(divided(100e6), (observation.to_owned(), 0));
     }
 
     #[test]

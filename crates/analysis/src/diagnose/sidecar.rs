@@ -10,7 +10,7 @@ use h2lab_base::counts::{count, number, plural};
 use h2lab_base::units::measured_time;
 use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
-use h2lab_model::settings::{Knob, Role};
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_model::sidecar::{InstanceStatus, Responses, SidecarStatus};
 
 use super::Finding;
@@ -115,8 +115,11 @@ fn loss(name: &str, records: &[CellRecord], own: &dyn Fn(u32) -> Own) -> Option<
     let rtt = ends.iter().map(|end| end.min_rtt_us).filter(|rtt| *rtt > 0).min()?;
     let may_adapt =
         of_it.iter().any(|record| record.cell.protocol.is_multiplexed() && !own(record.cell.index).adapts);
-    let advice =
-        if may_adapt { "; policy = \"adaptive\" opens as many connections as such a path needs" } else { "" };
+    let advice = if may_adapt {
+        format!("; {} opens as many connections as such a path needs", own_line(Knob::UpstreamConnections))
+    } else {
+        String::new()
+    };
     Some(format!(
         "{:.1} % of the segments to {name} were lost ({} of {} on {}), RTT {}{advice}",
         share * 100.0,
@@ -127,19 +130,27 @@ fn loss(name: &str, records: &[CellRecord], own: &dyn Fn(u32) -> Own) -> Option<
     ))
 }
 
+/// The line of the sidecar's configuration for what it does towards instances.
+fn own_line(knob: Knob) -> String {
+    advise(&Peer::started("h2lab"), Wish { knob, role: Role::Back, value: None }).setting
+}
+
 /// Turns a fix for the client into one of the sidecar's configuration, or none.
 fn of_own(fix: Fix, own: Own) -> Option<Fix> {
     let wish = match fix.wish {
         Some(wish) if wish.role == Role::Client => wish,
         _ if fix.product == "client" => return None, // the sidecar already sends again, and dials once
         _ if fix.product == "kernel" && own.is_bbr => return None,
-        _ if fix.product == "kernel" => return Some(Fix::new(OURS, "congestion = \"bbr\"", fix.why)),
+        _ if fix.product == "kernel" => {
+            return Some(Fix::new(OURS, &own_line(Knob::CongestionControl), fix.why));
+        }
         _ => return Some(fix),
     };
     match wish.knob {
         Knob::UpstreamConnections if own.adapts => None,
-        Knob::UpstreamConnections => Some(Fix::new(OURS, "policy = \"adaptive\"", fix.why)),
-        Knob::UpstreamProtocol => Some(Fix::new(OURS, "policy = \"per-request\"", fix.why)),
+        Knob::UpstreamConnections | Knob::UpstreamProtocol => {
+            Some(Fix::new(OURS, &own_line(wish.knob), fix.why))
+        }
         // The sidecar's windows grow with the path.
         _ => None,
     }

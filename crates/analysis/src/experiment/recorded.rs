@@ -7,7 +7,7 @@ use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Cell, Target};
 use h2lab_model::settings::{Peer, Role, Version, edit};
 
-use super::{Again, FIRST_ROUNDS, Setup, repetitions_of};
+use super::{Again, FIRST_ROUNDS, Setup, is_worth_trying, repetitions_of};
 use crate::diagnose::Finding;
 use crate::stats::CellSummary;
 
@@ -33,8 +33,7 @@ impl Recorded {
         }
         let cells = first_of_each(run);
         let unchanged: Vec<&Cell> = cells.values().copied().filter(|cell| cell.repetition == 0).collect();
-        // The URL of the proxy is listed after that of the server itself.
-        let via = run.scenario.matrix.live.get(1).map(|live| live.url.as_str());
+        let via = Self::via(run);
         let is_examined =
             |cell: &&&Cell| via.is_none_or(|via| matches!(&cell.target, Target::Url { url } if url == via));
         let pair = |cells: &[&Cell]| {
@@ -46,7 +45,7 @@ impl Recorded {
         let (subject, twin) = pair(&examined)?;
         let direct = pair(&others).and_then(|(subject, twin)| Some([twin?, subject]));
         let hop = Setup::hop(&others, &examined);
-        let mut setup = Setup { subject, twin, direct, hop, knobs: Vec::new(), looks: Setup::LOOKS };
+        let mut setup = Setup { subject, twin, direct, hop, knobs: Vec::new() };
         let subject = cells[&subject].clone();
         let changed = cells.values().filter(|cell| cell.repetition >= FIRST_ROUNDS);
         let fix_began = fix_round(run, twin);
@@ -58,7 +57,7 @@ impl Recorded {
         };
         setup.knobs = tried.into_iter().filter_map(|cell| Some((cell.index, knob(cell)?))).collect();
         if setup.knobs.is_empty() && !is_again(run) {
-            setup.knobs = untried(run, &subject, &cells);
+            setup.knobs = untried(run, &subject, &cells, findings);
         }
         let fix = fix_began.and_then(|began| {
             let with = |of: &Cell| fixed.iter().find(|cell| cell.protocol == of.protocol).copied();
@@ -70,6 +69,13 @@ impl Recorded {
             Some((again, setting_of(run, &subject, cell, findings)?))
         });
         Some(Self { setup, fix, subject, is_via: via.is_some() })
+    }
+
+    /// The URL of the proxy through which `run` examined a service (`diagnose --via`): it is listed after that of the
+    /// server itself. Other commands list URLs that are compared with each other.
+    pub fn via(run: &RunRecord) -> Option<&str> {
+        let proxy = run.scenario.matrix.live.get(1).filter(|_| is_of_diagnose(run))?;
+        Some(proxy.url.as_str())
     }
 }
 
@@ -128,11 +134,17 @@ fn setting_of(run: &RunRecord, subject: &Cell, cell: &Cell, findings: &[Finding]
 
 /// The changes for which no time was left, as far as the record shows them: settings of the server come from the
 /// findings at that time, so they are not included.
-fn untried(run: &RunRecord, subject: &Cell, cells: &BTreeMap<u32, &Cell>) -> Vec<(u32, Knob)> {
+fn untried(
+    run: &RunRecord,
+    subject: &Cell,
+    cells: &BTreeMap<u32, &Cell>,
+    findings: &[Finding],
+) -> Vec<(u32, Knob)> {
     let measured = CellSummary::of(&repetitions_of(run, subject.index));
     let bytes = measured.goodput_bytes_per_s / measured.served_rps.max(f64::MIN_POSITIVE);
     let first = cells.keys().max().map_or(0, |last| last + 1);
-    let knobs = Knob::of(subject).into_iter().filter(|knob| knob.concerns(bytes));
+    let is_tried = |knob: &Knob| knob.concerns(bytes) && is_worth_trying(knob, subject.index, findings);
+    let knobs = Knob::of(subject).into_iter().filter(is_tried);
     (first..).zip(knobs).collect()
 }
 
@@ -142,7 +154,7 @@ mod tests {
     use super::*;
     use h2lab_model::experiment::ServerSetting;
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
-    use h2lab_model::scenario::Change;
+    use h2lab_model::scenario::{Axis, Change, LiveTarget};
     use h2lab_model::settings::{Knob as Setting, Wish, advise};
     use h2lab_model::workload::Protocol;
 
@@ -175,7 +187,7 @@ mod tests {
         let found = Recorded::of(&run, &[]).unwrap();
         let [first, second] = knobs;
         let knobs = vec![(2, first), (3, second)];
-        let setup = Setup { subject: 1, twin: Some(0), direct: None, hop: None, knobs, looks: Setup::LOOKS };
+        let setup = Setup { subject: 1, twin: Some(0), direct: None, hop: None, knobs };
         assert_eq!((&found.setup, found.fix.is_none(), found.is_via), (&setup, true, false));
         let experiment = Experiment::of(&run, &found.setup).unwrap();
         assert_eq!(experiment.trials[0].outcome, Outcome::Confirmed);
@@ -193,10 +205,29 @@ mod tests {
     }
 
     #[test]
+    fn the_second_url_is_that_of_a_proxy_where_diagnose_made_the_run() {
+        let mut run = diagnosed(&[]);
+        let live = |url: &str| LiveTarget {
+            url: url.to_owned(),
+            path: "/".to_owned(),
+            protocols: Axis::one(Protocol::H1),
+        };
+        run.scenario.matrix.live = vec![live("http://a/")];
+        assert_eq!(Recorded::via(&run), None, "there is none");
+        run.scenario.matrix.live.push(live("http://b/"));
+        assert_eq!(Recorded::via(&run), Some("http://b/"));
+        run.command[1] = "compare".to_owned();
+        assert_eq!(Recorded::via(&run), None, "both are compared");
+    }
+
+    #[test]
     fn changes_without_a_round_are_untried_and_a_repeated_diagnosis_has_none() {
         let mut run = diagnosed(&[]);
         let experiment = Experiment::of(&run, &Recorded::of(&run, &[]).unwrap().setup).unwrap();
         assert!(experiment.trials.is_empty() && experiment.untried > 0, "{experiment:?}");
+        let untried = |findings: &[Finding]| Recorded::of(&run, findings).unwrap().setup.knobs.len();
+        let named = Finding { cell: 1, rule: "LOSS104".to_owned(), ..Finding::default() };
+        assert_eq!(untried(&[named]), untried(&[]) + 1, "a finding names one that is else not tried");
         run.command.extend(["--again", "latest"].map(str::to_owned));
         assert!(Recorded::of(&run, &[]).unwrap().setup.knobs.is_empty());
     }

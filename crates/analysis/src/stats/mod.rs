@@ -6,6 +6,7 @@
 mod answer;
 mod bars;
 mod bootstrap;
+mod bulk_rate;
 #[cfg(test)]
 mod calibration;
 mod checks;
@@ -41,6 +42,7 @@ pub use answer::Answer;
 pub use bars::{HistogramBar, bars};
 pub use bootstrap::RatioInterval;
 pub(crate) use bootstrap::spread_of_some;
+pub(crate) use bulk_rate::bulk_verdicts;
 pub use connections::{
     ByteCounts, Closing, ConnectionTotals, GoAwayCount, PushCounts, RequestSpread, ResetCount, Stalls,
     TlsHandshakes,
@@ -79,8 +81,8 @@ pub struct Analysis {
     pub cells: Vec<CellSummary>,
     /// Each cell of a group against the group's baseline, in the same order.
     pub verdicts: Vec<CellVerdict>,
-    /// Cells that differ in one setting, such as the congestion control, compared with the cell that has its first
-    /// value.
+    /// Cells that differ in one setting, such as the congestion control, compared with the first cell that has another
+    /// value of it.
     pub pairs: Vec<Pair>,
     /// Verdicts that several machines have found, each by itself: see [`Analysis::reproduced_by`].
     pub reproductions: Vec<Reproduction>,
@@ -120,7 +122,7 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     };
     analysis.verdicts =
         analysis.groups().iter().flat_map(|group| verdict::compare(group, run.seed)).collect();
-    analysis.pairs = pairs::compare(&analysis.cells, run.seed);
+    analysis.pairs = pairs::compare(&analysis, run);
     if analysis.verdicts.iter().any(|v| v.tail_ratio.is_some())
         && analysis.cells.iter().any(|cell| cell.repetitions == 1)
     {
@@ -209,6 +211,26 @@ pub(crate) fn interval_of_rates(
 /// The verdict on `candidate` against `baseline`.
 pub(crate) fn verdict_on(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdict {
     verdict::one(baseline, candidate, seed)
+}
+
+/// The same of the repetitions of two cells of the same work, whether that is bulk or not.
+pub(crate) fn verdict_of(baseline: &[&CellRecord], candidate: &[&CellRecord], seed: u64) -> CellVerdict {
+    if candidate.iter().any(|repetition| repetition.cell.work.bulk) {
+        return bulk_rate::compared(baseline, candidate, seed);
+    }
+    verdict_on(&CellSummary::of(baseline), &CellSummary::of(candidate), seed)
+}
+
+/// The rates of two cells, if that of `candidate` is known to be a tenth lower or more, from an interval that is
+/// `widened` times as wide as that of a single look.
+pub(crate) fn lower_rate(
+    baseline: &[&CellRecord],
+    candidate: &[&CellRecord],
+    seed: u64,
+    widened: f64,
+) -> Option<RateRatio> {
+    let rate = interval_of_rates(&CellSummary::of(baseline), &CellSummary::of(candidate), seed)?;
+    Some(rate.widened(widened)).filter(|rate| runs::conclude_rate(rate) == Conclusion::Slower)
 }
 
 /// Differences of times below this are not claimed: they may be our own lateness.

@@ -1,132 +1,218 @@
-//! The same cell with another value of one setting: congestion control, sysctls, the parties, the engines of client and
-//! server.
+//! The same cell with another value of one setting: connections, congestion control, a sysctl, the parties, a setting of
+//! the engine of client or server.
 //!
-//! Cells of one group are compared with the group's baseline (`verdict.rs`); the pairs here are from different groups.
-//! Each cell is compared with the first cell of the run that differs from it in exactly one setting. Link and work are
-//! the question, not settings: their values are not compared.
+//! The verdicts compare the cells of a group with the group's baseline (`verdict.rs`), which is one question. The pairs
+//! answer another: what a setting does. Each cell is compared with the first cell of the run that differs from it in
+//! exactly one setting. Link and work are the question, not settings: their values are not compared.
 
-use super::{CellSummary, CellVerdict, correction, verdict};
-use h2lab_model::scenario::{Cell, Sysctls, Target};
-use h2lab_model::workload::EngineSettings;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// A setting whose values divide cells into groups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+use super::{Analysis, CellSummary, CellVerdict, bulk_rate, correction, repetitions_by_cell, verdict};
+use h2lab_model::record::RunRecord;
+use h2lab_model::scenario::sysctl::{READ_BUFFERS, WRITE_BUFFERS};
+use h2lab_model::scenario::{Cell, Sysctls, Target, Topology};
+use h2lab_model::workload::{DialPolicy, EngineSettings};
+
+/// A kind of setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Setting {
+    /// The number of connections.
+    Connections,
+    /// Streams per connection.
+    Streams,
+    /// What is dialled when no connection is usable.
+    Dial,
     /// The congestion control of both ends.
     Congestion,
-    /// The sysctls of client and server.
+    /// A sysctl of client or server.
     Sysctls,
-    /// The servers, and the sidecars before them.
+    /// The server, the sidecar before it, or where sidecars stand.
     Parties,
-    /// The HTTP/2 engine of our client.
+    /// A setting of the HTTP/2 engine of our client.
     ClientEngine,
-    /// The HTTP/2 engine of our origin.
+    /// A setting of the HTTP/2 engine of our origin.
     ServerEngine,
 }
 
 impl Setting {
-    const ALL: [Self; 5] =
-        [Self::Congestion, Self::Sysctls, Self::Parties, Self::ClientEngine, Self::ServerEngine];
-
     /// The name in JSON.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// The cell without this setting, for comparison with others. Repetitions of two cells with one seed have the same
-    /// request seed.
-    fn without(self, cell: &Cell) -> Cell {
-        let mut alike = Cell { index: 0, group: 0, seed: 0, ..cell.clone() };
-        match self {
-            Self::Congestion => alike.congestion = None,
-            Self::Sysctls => alike.sysctls = Sysctls::default(),
-            Self::Parties => (alike.target, alike.sidecar) = (Target::Origin, None),
-            Self::ClientEngine => alike.client = EngineSettings::default(),
-            Self::ServerEngine => alike.server = EngineSettings::default(),
-        }
-        alike
+    /// Whether cells of one group may differ in it: others that do are changes of an experiment, which compares them.
+    pub const fn is_within_groups(self) -> bool {
+        matches!(self, Self::Connections | Self::Streams | Self::Dial | Self::Parties)
     }
+}
+
+/// A setting by its kind and its name among those of its kind.
+type Key = (Setting, String);
+/// The settings of a cell; what is not set is left out.
+type Settings = BTreeMap<Key, String>;
+
+/// The name of the sidecar among the parties.
+const SIDECAR: &str = "sidecar";
+
+/// All settings of a cell that concern it, and the cell without them, for comparison with others. Repetitions of two
+/// cells with one seed have the same request seed.
+fn settings(cell: &Cell) -> (Settings, Cell) {
+    let mut rest = Cell { index: 0, group: 0, seed: 0, ..cell.clone() };
+    let mut settings = Settings::new();
+    let mut set = |setting, name: &str, value: String| settings.insert((setting, name.to_owned()), value);
+    if let Some(congestion) = rest.congestion.take() {
+        set(Setting::Congestion, "", congestion);
+    }
+    let Sysctls { client, server } = std::mem::take(&mut rest.sysctls);
+    for (side, sysctls) in [("client", client), ("server", server)] {
+        for (name, value) in sysctls {
+            set(Setting::Sysctls, &format!("{side} {name}"), value);
+        }
+    }
+    let topology = cell.topology();
+    // Of two sidecars the one at the far end is the target, and our origin is behind it.
+    let target = if topology == Topology::TwoSidecars { Target::Origin.name() } else { cell.target.name() };
+    set(Setting::Parties, "target", target.to_owned());
+    set(Setting::Parties, "topology", topology.name().to_owned());
+    rest.target = Target::Origin;
+    if let Some(sidecar) = rest.sidecar.take() {
+        let pool = format!("{} {} {}", sidecar.name, sidecar.warm_pool, sidecar.max_connections);
+        set(Setting::Parties, SIDECAR, pool);
+    }
+    let is_multiplexed = cell.protocol.is_multiplexed();
+    // In bulk work HTTP/1.1 has no growing pool.
+    if is_multiplexed || cell.work.bulk {
+        set(Setting::Connections, "", cell.connections.to_string());
+        (rest.connections, rest.max_connections) = (0, 0);
+    }
+    if is_multiplexed {
+        set(Setting::Streams, "", cell.streams.to_string());
+        set(Setting::Dial, "", cell.dial.name().to_owned());
+        (rest.streams, rest.dial) = (0, DialPolicy::default());
+        let engines = [(Setting::ClientEngine, &mut rest.client), (Setting::ServerEngine, &mut rest.server)];
+        for (setting, engine) in engines {
+            for (name, value) in engine_settings(&std::mem::take(engine)) {
+                if let Some(value) = value {
+                    set(setting, name, value.to_string());
+                }
+            }
+        }
+    }
+    (settings, rest)
+}
+
+/// Each setting of an engine by its name, as a number; `None` if it is not set.
+fn engine_settings(engine: &EngineSettings) -> [(&'static str, Option<u128>); 13] {
+    let EngineSettings {
+        stream_window,
+        connection_window,
+        auto_window,
+        window_update_threshold,
+        window_update_bytes,
+        max_frame_size,
+        window_budget,
+        no_coalesce,
+        keep_alive,
+        push,
+        encoder_header_table_size,
+        no_huffman,
+        await_settings,
+    } = *engine;
+    [
+        ("stream-window", stream_window.map(u128::from)),
+        ("connection-window", connection_window.map(u128::from)),
+        ("auto-window", auto_window.map(u128::from)),
+        ("window-update-threshold", window_update_threshold.map(u128::from)),
+        ("window-update-bytes", window_update_bytes.map(u128::from)),
+        ("max-frame-size", max_frame_size.map(u128::from)),
+        ("window-budget", window_budget.map(u128::from)),
+        ("no-coalesce", no_coalesce.then_some(1)),
+        ("keep-alive", keep_alive.map(|time| time.as_nanos())),
+        ("push", push.then_some(1)),
+        ("encoder-header-table-size", encoder_header_table_size.map(u128::from)),
+        ("no-huffman", no_huffman.then_some(1)),
+        ("await-settings", await_settings.then_some(1)),
+    ]
+}
+
+/// The setting in which two cells differ, if it is one.
+fn only_difference(one: &Settings, other: &Settings) -> Option<Key> {
+    let mut keys: BTreeSet<&Key> =
+        one.keys().chain(other.keys()).filter(|key| one.get(*key) != other.get(*key)).collect();
+    // A cell without sidecars differs from one with some in the topology.
+    keys.retain(|key| key.1 != SIDECAR || (one.contains_key(*key) && other.contains_key(*key)));
+    // `tcp-buffer` of a scenario is one setting, and four sysctls.
+    let buffers = ["client", "server"]
+        .map(|side| [READ_BUFFERS, WRITE_BUFFERS].map(|name| (Setting::Sysctls, format!("{side} {name}"))));
+    if keys.iter().copied().eq(buffers.iter().flatten()) {
+        return Some((Setting::Sysctls, "tcp-buffer".to_owned()));
+    }
+    let mut keys = keys.into_iter();
+    keys.next().filter(|_| keys.next().is_none()).cloned()
 }
 
 /// A cell against the first one that differs in one setting only.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
-    /// The setting.
+    /// The kind of the setting.
     pub setting: Setting,
     /// The verdict; its baseline has the first value. Intervals are widened by Bonferroni's correction for all pairs of the run.
     pub verdict: CellVerdict,
 }
 
-/// The pairs of these cells, by setting, in the order of the matrix.
-pub(super) fn compare(cells: &[CellSummary], seed: u64) -> Vec<Pair> {
-    // Bulk work is judged by bytes over time, not by requests.
-    if cells.iter().any(|summary| summary.cell.work.bulk) {
+/// The pairs of a run, by setting, in the order of the matrix.
+pub(super) fn compare(analysis: &Analysis, run: &RunRecord) -> Vec<Pair> {
+    let found = differing_in_one(analysis);
+    if found.is_empty() {
         return Vec::new();
     }
-    let found: Vec<(Setting, &CellSummary, &CellSummary)> =
-        Setting::ALL.into_iter().flat_map(|setting| of_setting(cells, setting)).collect();
     let widened = correction::of_looks(found.len() as u32);
-    let pair = |(setting, first, other): (Setting, &CellSummary, &CellSummary)| Pair {
-        setting,
-        verdict: verdict::one(first, other, seed).widened(widened),
+    let repetitions = repetitions_by_cell(&run.repetitions);
+    let verdict = |first: &CellSummary, other: &CellSummary| {
+        let bulk = [first, other].map(|summary| repetitions.get(&summary.cell.index));
+        match bulk {
+            [Some(first), Some(other)] if other[0].cell.work.bulk => {
+                bulk_rate::compared(first, other, run.seed)
+            }
+            _ => verdict::one(first, other, run.seed),
+        }
     };
+    let pair = |(setting, first, other)| Pair { setting, verdict: verdict(first, other).widened(widened) };
     found.into_iter().map(pair).collect()
 }
 
-/// Each cell with the first one that is equal except for `setting`.
-fn of_setting(cells: &[CellSummary], setting: Setting) -> Vec<(Setting, &CellSummary, &CellSummary)> {
-    let mut firsts: Vec<(Cell, &CellSummary)> = Vec::new();
-    let mut pairs = Vec::new();
-    for summary in cells {
-        let alike = setting.without(&summary.cell);
-        match firsts.iter().find(|(known, _)| *known == alike) {
-            // Within a group, targets are compared by the group's own verdicts.
-            Some((_, first)) if first.cell.group == summary.cell.group => {}
-            Some((_, first)) => pairs.push((setting, *first, summary)),
-            None => firsts.push((alike, summary)),
+/// Each cell with the first one that differs from it in one setting, for each setting.
+fn differing_in_one(analysis: &Analysis) -> Vec<(Setting, &CellSummary, &CellSummary)> {
+    let mut alike: Vec<(Cell, Vec<(Settings, &CellSummary)>)> = Vec::new();
+    let mut found = Vec::new();
+    for summary in &analysis.cells {
+        let (settings, rest) = settings(&summary.cell);
+        let place = alike.iter().position(|(known, _)| *known == rest).unwrap_or(alike.len());
+        if place == alike.len() {
+            alike.push((rest, Vec::new()));
         }
+        let before = &mut alike[place].1;
+        let mut seen: BTreeSet<Key> = BTreeSet::new();
+        for (first, other) in before.iter() {
+            let Some(key) = only_difference(first, &settings) else { continue };
+            let setting = key.0;
+            if seen.insert(key) && is_open(analysis, setting, other, summary) {
+                found.push((setting, *other, summary));
+            }
+        }
+        before.push((settings, summary));
     }
-    pairs
+    found.sort_by_key(|(setting, ..)| *setting);
+    found
+}
+
+/// Whether nothing else compares these two cells.
+fn is_open(analysis: &Analysis, setting: Setting, first: &CellSummary, other: &CellSummary) -> bool {
+    let pair = (first.cell.index, other.cell.index);
+    let has_verdict = analysis.verdicts.iter().any(|verdict| (verdict.baseline, verdict.cell) == pair);
+    !has_verdict && (setting.is_within_groups() || first.cell.group != other.cell.group)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stats::{Conclusion, analyse};
-    use h2lab_model::record::testing::{Model, cell, one_repetition, run};
-    use h2lab_model::workload::Protocol;
-
-    /// Two cells of two groups; the second uses bbr and is `slow` times as slow.
-    fn under_bbr(slow: f64, change: impl Fn(&mut Cell)) -> Vec<Pair> {
-        let mut cubic = cell(0, 0, Protocol::H2c, 1, 0.0);
-        cubic.congestion = Some("cubic".to_owned());
-        let mut bbr = Cell { index: 1, group: 1, congestion: Some("bbr".to_owned()), ..cubic.clone() };
-        change(&mut bbr);
-        let repetitions = (0..2).flat_map(|round| {
-            [
-                one_repetition(&cubic, round, &Model::CLEAN),
-                one_repetition(&bbr, round, &Model { factor: slow, ..Model::CLEAN }),
-            ]
-        });
-        analyse(&run(repetitions.collect())).pairs
-    }
-
-    #[test]
-    fn cells_that_differ_in_one_setting_are_compared_across_groups() {
-        let [pair] = under_bbr(2.0, |_| {}).try_into().expect("one");
-        assert_eq!((pair.setting, pair.verdict.baseline, pair.verdict.cell), (Setting::Congestion, 0, 1));
-        assert_eq!(pair.verdict.conclusion, Conclusion::Slower);
-        let [alike] = under_bbr(1.0, |_| {}).try_into().expect("one");
-        assert_eq!(alike.verdict.conclusion, Conclusion::NoDifference);
-    }
-
-    #[test]
-    fn cells_that_differ_in_more_or_in_the_work_are_not_compared() {
-        assert_eq!(under_bbr(2.0, |cell| cell.connections = 4), []);
-        assert_eq!(under_bbr(2.0, |cell| cell.work.path = "/other".to_owned()), []);
-        assert_eq!(under_bbr(2.0, |cell| cell.request_seed = 9), []);
-        assert_eq!(under_bbr(2.0, |cell| cell.client.no_coalesce = true), []);
-        assert_eq!(under_bbr(2.0, |cell| cell.group = 0), [], "its group has a verdict on it");
-    }
-}
+mod tests;

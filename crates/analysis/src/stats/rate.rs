@@ -6,13 +6,14 @@ use std::time::Duration;
 use super::bootstrap::{
     MIN_BLOCKS, OUTSIDE, REPLICATES, STEPS, block_length, spread_of_repetitions, stretch,
 };
+use super::correction;
 use super::latency::nearest_rank;
 use super::summary::RepetitionSeries;
 use h2lab_base::JsonSchema;
 use h2lab_base::random::Counter;
 use serde::{Deserialize, Serialize};
 
-/// A ratio of successes per second with its 95 % interval by block bootstrap.
+/// A ratio of successes per second, or in bulk work of bytes per second, with its 95 % interval by block bootstrap.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RateRatio {
     /// Cell over baseline.
@@ -31,6 +32,12 @@ impl RateRatio {
     /// Whether the interval lies on one side of 1.
     pub fn is_clear_of_one(&self) -> bool {
         self.low > 1.0 || self.high < 1.0
+    }
+
+    /// The same with an interval that is `by` times as wide, in the logarithm.
+    pub(crate) fn widened(self, by: f64) -> Self {
+        let wider = |end: f64| correction::widened(self.ratio, end, by);
+        Self { low: wider(self.low), high: wider(self.high), ..self }
     }
 }
 

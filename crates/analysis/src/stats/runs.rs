@@ -164,7 +164,7 @@ fn doubtful(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusio
 }
 
 /// The conclusion that a ratio of throughputs supports.
-fn conclude_rate(ratio: &RateRatio) -> Conclusion {
+pub(super) fn conclude_rate(ratio: &RateRatio) -> Conclusion {
     match unclaimed_rate(ratio) {
         Some(_) => Conclusion::NoDifference,
         None if ratio.ratio > 1.0 => Conclusion::Faster,
@@ -173,7 +173,7 @@ fn conclude_rate(ratio: &RateRatio) -> Conclusion {
 }
 
 /// Why it supports no difference.
-fn unclaimed_rate(ratio: &RateRatio) -> Option<Unclaimed> {
+pub(super) fn unclaimed_rate(ratio: &RateRatio) -> Option<Unclaimed> {
     let is_small = |ratio: f64| (ratio - 1.0).abs() < EFFECT;
     match ratio.is_clear_of_one() {
         true if is_small(ratio.ratio) => Some(Unclaimed::Small),

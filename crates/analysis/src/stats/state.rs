@@ -145,6 +145,10 @@ fn unsupported(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Str
 
 /// The symptom that the cell cannot carry its load, if there is one.
 fn instability(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Instability> {
+    // Bulk work takes what the path carries. Its responses last long, and as unequally as the path carries them.
+    if summary.cell.work.bulk {
+        return None;
+    }
     let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
     let share = summary.served_share();
     let missing = (summary.offered_rps - summary.served_rps) * summary.measured.as_secs_f64();

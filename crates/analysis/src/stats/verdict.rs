@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::bootstrap::{self, RatioInterval};
 use super::rate::{self, RateRatio};
+use super::runs::{conclude_rate, unclaimed_rate};
 use super::{CellState, CellSummary, Tail, correction, reproduction};
 use h2lab_model::scenario::Cell;
 
@@ -121,23 +122,25 @@ pub struct CellVerdict {
     /// The ratio of the throughputs of two closed loops, if latencies are compared; an open loop offers what its
     /// schedule says, whatever the server does.
     pub throughput: Option<RateRatio>,
+    /// Of bulk work: the ratio of the bytes per second. Nothing else of it is compared.
+    pub bytes: Option<RateRatio>,
     /// Differences below this are not claimed.
     pub floor: Duration,
 }
 
 impl CellVerdict {
     /// The same with intervals `by` times as wide, and the conclusions that these support.
-    pub(super) fn widened(mut self, by: f64) -> Self {
+    pub(crate) fn widened(mut self, by: f64) -> Self {
         let wider = |ratio: RatioInterval| RatioInterval {
             low: correction::widened(ratio.ratio, ratio.low, by),
             high: correction::widened(ratio.ratio, ratio.high, by),
             ..ratio
         };
-        self.throughput = self.throughput.map(|of| RateRatio {
-            low: correction::widened(of.ratio, of.low, by),
-            high: correction::widened(of.ratio, of.high, by),
-            ..of
-        });
+        self.throughput = self.throughput.map(|of| of.widened(by));
+        if let Some(bytes) = self.bytes.map(|of| of.widened(by)) {
+            self.bytes = Some(bytes);
+            self.conclusion = conclude_rate(&bytes);
+        }
         self.median_ratio = self.median_ratio.map(wider);
         self.median_conclusion = self.median_ratio.map(|median| conclude(&median, self.floor));
         if let Some(tail) = self.tail_ratio.map(wider) {
@@ -176,7 +179,7 @@ impl CellVerdict {
         match self.tail_ratio {
             _ if self.conclusion != Conclusion::NoDifference => None,
             // Cells without a success are not "no difference", but `Failed`.
-            None => Some(Unclaimed::TooFew),
+            None => Some(self.bytes.as_ref().and_then(unclaimed_rate).unwrap_or(Unclaimed::TooFew)),
             Some(tail) if !tail.is_sound() => Some(Unclaimed::Unsound),
             Some(tail) => unclaimed(&tail, self.floor),
         }
@@ -213,22 +216,27 @@ fn under_first_limit<'a>(group: &[&'a CellSummary], candidate: &CellSummary) -> 
     (is_other && !matches!(first.state, CellState::Unsupported { .. })).then_some(first)
 }
 
-/// The verdict on one cell against its baseline.
-pub(super) fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdict {
-    let tail = baseline.response.tail().min(candidate.response.tail());
-    let floor = floor(baseline, candidate);
-    let mut verdict = CellVerdict {
+/// The verdict on one cell against its baseline, before anything is compared.
+pub(super) fn open(baseline: &CellSummary, candidate: &CellSummary) -> CellVerdict {
+    CellVerdict {
         group: candidate.cell.group,
         baseline: baseline.cell.index,
         cell: candidate.cell.index,
         conclusion: Conclusion::NoDifference,
-        tail,
+        tail: baseline.response.tail().min(candidate.response.tail()),
         tail_ratio: None,
         median_ratio: None,
         median_conclusion: None,
         throughput: None,
-        floor,
-    };
+        bytes: None,
+        floor: floor(baseline, candidate),
+    }
+}
+
+/// The verdict on one cell against its baseline.
+pub(super) fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdict {
+    let mut verdict = open(baseline, candidate);
+    let (tail, floor) = (verdict.tail, verdict.floor);
     match by_state(baseline, candidate) {
         Some(conclusion) => verdict.conclusion = conclusion,
         None => {
@@ -249,14 +257,16 @@ pub(super) fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) ->
 }
 
 /// The conclusion that the states require: latencies are compared only between two cells that both carry the load.
-fn by_state(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusion> {
+pub(super) fn by_state(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusion> {
     use CellState::{Failed, Invalid, Ok, Unstable, Unsupported};
     match (&baseline.state, &candidate.state) {
         (Unsupported { .. }, _) | (_, Unsupported { .. }) => Some(Conclusion::Unsupported),
         (Failed { .. }, _) | (_, Failed { .. }) => Some(Conclusion::Failed),
         (Invalid { .. }, _) | (_, Invalid { .. }) => Some(Conclusion::Invalid),
-        // The ages of unfinished requests are not latencies.
-        _ if baseline.is_dead() || candidate.is_dead() => Some(Conclusion::Failed),
+        // The ages of unfinished requests are not latencies. Bulk work is compared by bytes.
+        _ if !candidate.cell.work.bulk && (baseline.is_dead() || candidate.is_dead()) => {
+            Some(Conclusion::Failed)
+        }
         _ if reproduction::are_unlike(&[baseline, candidate]) => Some(Conclusion::UnlikeMachines),
         (Ok, Ok) => None,
         (Unstable { .. }, Unstable { .. }) => Some(Conclusion::BothUnstable),
@@ -397,16 +407,18 @@ mod tests {
         let limited = |index, protocol, limit| {
             summary(index, protocol, |record| record.cell.max_requests_per_connection = limit)
         };
-        let cells = [
-            limited(0, Protocol::H1, None),
-            limited(1, Protocol::H1, Some(137)),
-            limited(2, Protocol::H2c, None),
-            limited(3, Protocol::H2c, Some(137)),
-            summary(4, Protocol::H2c, |record| {
-                record.cell.max_requests_per_connection = Some(137);
-                record.cell.dial = h2lab_model::workload::DialPolicy::Stampede;
-            }),
+        let limits = [
+            (0, Protocol::H1, None),
+            (1, Protocol::H1, Some(137)),
+            (2, Protocol::H2c, None),
+            (3, Protocol::H2c, Some(137)),
         ];
+        let mut cells: Vec<_> =
+            limits.into_iter().map(|(index, protocol, limit)| limited(index, protocol, limit)).collect();
+        cells.push(summary(4, Protocol::H2c, |record| {
+            record.cell.max_requests_per_connection = Some(137);
+            record.cell.dial = h2lab_model::workload::DialPolicy::Stampede;
+        }));
         let verdicts = compare(&cells.iter().collect::<Vec<_>>(), 1);
         let pairs: Vec<_> = verdicts.iter().map(|verdict| (verdict.cell, verdict.baseline)).collect();
         assert_eq!(pairs, [(1, 0), (2, 0), (3, 2), (4, 0)], "the last has no counterpart");

@@ -66,6 +66,7 @@ mod tests {
     const VALUES: &str = "--proto h2c, --h2c-mode upgrade, --request PUT, --header a:b, --data x, --data-raw x, --body-bytes 1k, --user a:b, \
         --oauth2-bearer x, --cookie a=b, --shape mesh, --stream-window 16, --connection-window 1M, --auto-window=4M, \
         --window-budget 1G, --window-update-threshold 20, --window-update-bytes 1M, --max-frame-size 32k, --keep-alive 1s, \
+        --encoder-header-table-size 0, \
         --cacert x, --cert x, --key x --cert x, --resolve a:80:127.0.0.1, --connect-to ::b:81, --unix-socket x";
 
     /// Why a flag that names no protocol may be refused.

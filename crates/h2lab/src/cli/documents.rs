@@ -10,10 +10,9 @@ use super::exit::Usage;
 use super::files;
 use super::output::{print, show, style};
 
-/// In which form results are printed, and the files they go to.
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Output")]
-pub struct DocumentArgs {
+/// In which form results are printed.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct FormArgs {
     /// One JSON document on stdout instead of text
     #[arg(long, group = "form")]
     json: bool,
@@ -23,6 +22,31 @@ pub struct DocumentArgs {
     /// `JUnit`'s XML on stdout, for CI
     #[arg(long, group = "form")]
     junit: bool,
+}
+
+impl FormArgs {
+    /// Whether stdout is to be one document for programs.
+    pub const fn is_document(self) -> bool {
+        self.json || self.sarif || self.junit
+    }
+
+    /// The form on stdout.
+    pub const fn form(self) -> Form {
+        match (self.json, self.sarif, self.junit) {
+            (true, ..) => Form::Json,
+            (_, true, _) => Form::Sarif,
+            (.., true) => Form::Junit,
+            _ => Form::Text,
+        }
+    }
+}
+
+/// In which form results are printed, and the files they go to.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Output")]
+pub struct DocumentArgs {
+    #[command(flatten)]
+    form: FormArgs,
     /// Also write a report; the extension sets the format: .html .json .sarif .xml (`JUnit`) .md .txt; repeatable
     #[arg(short = 'o', long = "output", visible_alias = "html", value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -78,7 +102,7 @@ impl DocumentArgs {
 
     /// Whether stdout is to be one document for programs.
     pub const fn is_document(&self) -> bool {
-        self.json || self.sarif || self.junit
+        self.form.is_document()
     }
 
     /// Whether report files are to be written.
@@ -86,19 +110,9 @@ impl DocumentArgs {
         !self.files.is_empty()
     }
 
-    /// The form on stdout.
-    const fn form(&self) -> Form {
-        match (self.json, self.sarif, self.junit) {
-            (true, ..) => Form::Json,
-            (_, true, _) => Form::Sarif,
-            (.., true) => Form::Junit,
-            _ => Form::Text,
-        }
-    }
-
     /// Prints the report that `write` makes in the form asked for, then writes its files: what is printed needs no disk.
     pub fn notify(&self, write: impl Fn(Form, TextStyle) -> Result<String>) -> Result<()> {
-        let form = self.form();
+        let form = self.form.form();
         let text = write(form, style())?;
         if form == Form::Text { show(&text) } else { print(&text) }?;
         let plain = TextStyle { colour: false, ..style() };

@@ -13,6 +13,7 @@ const AUTO_LIMIT: &str = "16M";
 
 /// How our HTTP/2 engine behaves. It applies to both roles that have these flags: client and origin.
 #[derive(Debug, Clone, Copy, Default, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 #[command(next_help_heading = "HTTP/2 engine")]
 pub struct EngineArgs {
     /// Stream window: bytes (64k), or bits up to 31 (16)
@@ -51,6 +52,15 @@ pub struct EngineArgs {
     /// Client: accept and count pushed responses; by default they are refused
     #[arg(long)]
     pub push: bool,
+    /// Largest header table to encode with, whatever the peer allows; 0 sends all fields in full [default: 64k]
+    #[arg(long, value_name = "SIZE", value_parser = table_size)]
+    pub encoder_header_table_size: Option<u32>,
+    /// Send header fields without the Huffman code
+    #[arg(long)]
+    pub no_huffman: bool,
+    /// Client: begin no request before the server's SETTINGS have arrived; by default up to 100
+    #[arg(long)]
+    pub await_settings: bool,
 }
 
 impl EngineArgs {
@@ -66,6 +76,10 @@ impl EngineArgs {
         settings.no_coalesce |= self.no_coalesce;
         settings.keep_alive = self.keep_alive.or(settings.keep_alive);
         settings.push |= self.push;
+        settings.encoder_header_table_size =
+            self.encoder_header_table_size.or(settings.encoder_header_table_size);
+        settings.no_huffman |= self.no_huffman;
+        settings.await_settings |= self.await_settings;
     }
 }
 
@@ -92,6 +106,11 @@ fn update_bytes(text: &str) -> Result<u32, String> {
     let size = parse_bytes(text).map_err(|error| error.to_string())?;
     let expected = || format!("`{text}` is not a number of bytes from 1 to 2147483647");
     u32::try_from(size).ok().filter(|size| (1..1 << 31).contains(size)).ok_or_else(expected)
+}
+
+fn table_size(text: &str) -> Result<u32, String> {
+    let size = parse_bytes(text).map_err(|error| error.to_string())?;
+    u32::try_from(size).map_err(|_| format!("`{text}` is not a number of bytes from 0 to 4294967295"))
 }
 
 fn frame_size(text: &str) -> Result<u32, String> {
@@ -159,10 +178,14 @@ mod tests {
             "--no-coalesce",
             "--keep-alive=2s",
             "--push",
+            "--encoder-header-table-size=1k",
+            "--no-huffman",
+            "--await-settings",
         ];
         let file = "[client]\nstream-window = 65535\nconnection-window = 1048575\nauto-window = 1048576\n\
                     window-update-threshold = 20\nmax-frame-size = 32768\nwindow-budget = 67108864\n\
-                    no-coalesce = true\nkeep-alive = '2s'\npush = true";
+                    no-coalesce = true\nkeep-alive = '2s'\npush = true\nencoder-header-table-size = 1024\n\
+                    no-huffman = true\nawait-settings = true";
         assert_eq!(Scenario::from_toml(file).unwrap().client.engine, settings(&line));
         assert!(Scenario::from_toml("[client]\nstream-window = 1000").is_err());
         let bytes = settings(&["--win-update-interval=1M"]);

@@ -55,6 +55,9 @@ pub struct OriginArgs {
     /// A full TLS handshake for every connection: no tickets
     #[arg(long)]
     no_tls_resumption: bool,
+    /// Accept HTTP/1.1 alone over TLS, whatever a client offers
+    #[arg(long = "http1.1")]
+    http1: bool,
     /// Close a connection after this many requests, like nginx's `keepalive_requests`
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1..))]
     max_requests_per_connection: Option<u32>,
@@ -119,11 +122,13 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     let mut config = args.server.config(&[
         (args.client_ca.is_some(), "--client-ca"),
         (args.no_tls_resumption, "--no-tls-resumption"),
+        (args.http1, "--http1.1"),
     ])?;
     let client_ca =
         args.client_ca.as_deref().map(|path| tls::authorities("--client-ca", path)).transpose()?;
     config.tls.client_ca_pem = client_ca.map(String::into_bytes);
     config.tls.full_handshakes = args.no_tls_resumption;
+    config.http1 = args.http1;
     config.h3 = args.server.h3.then_some(args.quic_congestion);
     config.engine.max_requests = args.max_requests_per_connection;
     config.engine.max_concurrent_streams = Some(args.max_concurrent_streams);

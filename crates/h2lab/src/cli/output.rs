@@ -84,6 +84,15 @@ fn causes(folder: &Path) -> Vec<Explained> {
     })
 }
 
+/// The findings of a run, by these verdicts and by what slow requests waited for.
+fn found(run: &RunRecord, verdicts: &[CellVerdict], causes: &[Explained]) -> Vec<Finding> {
+    let waits = |cell: u32, repetition: u32| {
+        let its = causes.iter().find(|one| (one.cell, one.repetition) == (cell, repetition));
+        its.map(|one| &one.waits)
+    };
+    diagnose::findings_with(&run.repetitions, verdicts, &waits)
+}
+
 /// What other machines found that measured the same plan, as the folder has it. A run that cannot be read costs this part alone.
 fn reproductions(folder: &Path) -> Vec<Analysis> {
     let runs = store::read_reproductions(folder).unwrap_or_else(|error| {
@@ -115,11 +124,12 @@ impl<'a> Concluded<'a> {
     pub fn new(run: &'a RunRecord, folder: Option<&'a Path>) -> Self {
         let others = folder.map_or_else(Vec::new, reproductions);
         let analysis = stats::analyse(run).reproduced_by(&others);
+        let causes = folder.map_or_else(Vec::new, causes);
         Self {
             run,
-            findings: diagnose::findings(&run.repetitions, &analysis.verdicts),
+            findings: found(run, &analysis.verdicts, &causes),
             analysis,
-            causes: folder.map_or_else(Vec::new, causes),
+            causes,
             folder,
             folder_name: folder.map(|folder| folder.display().to_string()),
             page_name: folder.map(|folder| folder.join(PAGE).display().to_string()),
@@ -181,7 +191,7 @@ impl<'a> Concluded<'a> {
 
     /// Replaces the run's findings with findings about cells as these verdicts compare them.
     pub fn compared(mut self, verdicts: &[CellVerdict]) -> Self {
-        self.findings = diagnose::findings(&self.run.repetitions, verdicts);
+        self.findings = found(self.run, verdicts, &self.causes);
         self
     }
 

@@ -38,6 +38,11 @@ pub struct PolicyArgs {
     /// Time to establish a connection, TLS included [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub connect_timeout: Option<Duration>,
+    /// Acknowledge over TCP at once whatever is read (`TCP_QUICKACK`), where the kernel would delay that by up to 40 ms
+    ///
+    /// A server with Nagle's algorithm waits for that with its next small segment.
+    #[arg(long)]
+    pub quick_acks: bool,
     /// Do not send requests again that the server certainly did not process; they fail
     ///
     /// Otherwise these are sent again, up to six times: streams above the last of a GOAWAY or refused with `REFUSED_STREAM`,
@@ -62,6 +67,7 @@ impl PolicyArgs {
         policy.pool_size = self.pool_size.or(policy.pool_size);
         policy.cancel_after = self.cancel_after.or(policy.cancel_after);
         policy.connect_timeout = self.connect_timeout.or(policy.connect_timeout);
+        policy.quick_acks |= self.quick_acks;
         scenario.work.replay &= !self.no_replay;
     }
 }
@@ -108,12 +114,14 @@ mod tests {
             pool_size: Some(3),
             cancel_after: Some(Duration::from_millis(20)),
             connect_timeout: Some(Duration::from_secs(2)),
+            quick_acks: true,
             no_replay: true,
         };
         let mut scenario = Scenario::default();
         flags.apply(&mut scenario);
         let file = "[matrix]\nmax-connections = 40\ndial-policy = ['single-flight', 'stampede']\n[work]\nreplay = false\n\
-                    [client]\nreconnect-every = 10\npool-size = 3\ncancel-after = '20ms'\nconnect-timeout = '2s'";
+                    [client]\nreconnect-every = 10\npool-size = 3\ncancel-after = '20ms'\nconnect-timeout = '2s'\n\
+                    quick-acks = true";
         assert_eq!(scenario, Scenario::from_toml(file).unwrap());
     }
 }

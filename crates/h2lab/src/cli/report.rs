@@ -1,13 +1,16 @@
 //! `h2lab report RUN…`: the report of runs again, from their folders alone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
 use h2lab_model::record::RunRecord;
-use h2lab_report::AnswerPlace;
+use h2lab_report::{AnswerPlace, TextStyle};
 
+use super::bulk::kept::{self, Moved};
+use super::documents::Form;
 use super::exit::Usage;
+use super::files::{self, ResultFormat};
 use super::output::{self, Concluded, OutputArgs};
 use super::{Exit, help};
 use crate::run::messages::with_causes;
@@ -36,12 +39,54 @@ pub struct ReportArgs {
     output: OutputArgs,
 }
 
+impl ReportArgs {
+    /// The report of a transfer of `bulk`, which has no cells.
+    fn of_transfer(&self, moved: &dyn Moved) -> Result<Exit> {
+        if self.output.verdicts || !self.output.fail_if.is_empty() {
+            return Err(Usage("--verdicts and --fail-if are of runs with cells".to_owned()).into());
+        }
+        for path in &self.output.files {
+            form_of_transfer(path)?;
+        }
+        if self.output.json {
+            output::print(&moved.render(Form::Json, output::style())?)?;
+        } else {
+            output::show(&moved.render(Form::Text, output::style())?)?;
+        }
+        let plain = TextStyle { colour: false, ..output::style() };
+        for path in &self.output.files {
+            files::put(path, moved.render(form_of_transfer(path)?, plain)?)?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// The form of a file with the report of a transfer.
+fn form_of_transfer(path: &Path) -> Result<Form> {
+    match ResultFormat::of(path)? {
+        ResultFormat::Html => Ok(Form::Html),
+        ResultFormat::Json => Ok(Form::Json),
+        ResultFormat::Markdown => Ok(Form::Markdown),
+        _ => {
+            let why = "of a transfer of `bulk` there is .html .json .md";
+            Err(Usage(format!("-o {}: {why}", path.display())).into())
+        }
+    }
+}
+
 /// Reads the folders and reports.
 pub fn main(args: &ReportArgs) -> Result<Exit> {
     args.output.validate()?;
     let mut runs: Vec<RunRecord> = Vec::new();
     let paths = args.runs.iter().map(|named| history::find(named)).collect::<Result<Vec<_>>>()?;
     for path in &paths {
+        if let Some(moved) = kept::read(path)? {
+            if paths.len() > 1 {
+                let why = "a transfer of `bulk` is reported alone";
+                return Err(Usage(format!("{}: {why}", path.display())).into());
+            }
+            return args.of_transfer(&*moved);
+        }
         let run = store::read(path).map_err(|error| Usage(with_causes(&error)))?;
         if run.repetitions.is_empty() {
             return Err(Usage(format!("{} has no repetitions", path.display())).into());

@@ -1,5 +1,6 @@
 //! Programs of the user's at both ends of an emulated link.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -121,6 +122,11 @@ impl Commands {
     /// Runs them. The calling process becomes the lab and must not have started a thread; what it printed or wrote
     /// before is its parent's, and what it does after this is done by a child with the same standard streams.
     pub fn run(self) -> Result<CommandsResult> {
+        self.enter()?.run(&self)
+    }
+
+    /// Enters a lab for runs of these commands, one after another: what [`Self::run`] says of the calling process holds.
+    pub fn enter(&self) -> Result<CommandLab> {
         let mut interrupts = Interrupts::catch(self.signals()).context("cannot catch signals")?;
         let outside = present_sysctls(self.sysctls.names());
         // The process that stays outside removes it, however the lab ends.
@@ -131,61 +137,7 @@ impl Commands {
         if entered.isolation_level == IsolationLevel::User {
             keep_network_rights().context("cannot keep the network capabilities for the commands")?;
         }
-        let topology = TopologySpec {
-            congestion: self.congestion.clone(),
-            sysctls: self.sysctls.clone(),
-            ipv6: self.ipv6,
-            mechanism: entered.mechanism(),
-            instead_of: entered.refusal.clone(),
-            ..TopologySpec::default()
-        };
-        let namespaces =
-            Namespaces::create(&topology).map_err(|error| Failure::from(error.seen_from(&outside)))?;
-        let nameless = nameless(&entered, namespaces.addressing());
-        let clock = Clock::start();
-        let cpu = Placement::choose().pump;
-        let beside = self.captured_beside.as_deref().zip(keys);
-        let capture = beside.map(|(folder, keys)| Capture::start(folder, keys, clock)).transpose()?;
-        let (capture, intake) = capture.unzip();
-        let keys = capture.as_ref().map(Capture::keys);
-        let options = PumpOptions { origin_nanos: clock.origin_ns(), cpu, intake, ..PumpOptions::default() };
-        let pump = Pump::start(&namespaces, &self.link, self.seed, options).map_err(Failure::from)?;
-        let mut server = self.start_server(&namespaces, keys)?;
-        let is_ready = server
-            .as_mut()
-            .map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait, &mut interrupts))?;
-        assert!(!self.panic, "a panic was asked for");
-        let (began, cpu_before) = (clock.now(), cpu_of_children());
-        let waited_before = server.as_ref().and_then(Server::waited);
-        let mut client = self.client(&namespaces, keys)?;
-        let (client, ran_out) = match &self.detached {
-            None => {
-                let ended = client_command::attached(&mut client, &mut interrupts, sees_processes(&entered));
-                (ended.context("cannot start the client's command")?, false)
-            }
-            Some(detached) => detached.run(client, clock, &mut interrupts)?,
-        };
-        let took = clock.now().since(began);
-        // The server has not been waited for yet.
-        let client_cpu = cpu_of_children().saturating_sub(cpu_before);
-        let waited = server.as_ref().and_then(Server::waited);
-        let server = server.map(|server| server.stop(clock)).transpose()?;
-        let link = pump.stop().context("the link's pump failed")?;
-        Ok(CommandsResult {
-            client,
-            ran_out,
-            is_interrupted: interrupts.is_set(),
-            server,
-            was_deaf: !is_ready,
-            captured: capture.map(Capture::finish).transpose()?,
-            link,
-            congestion: namespaces.congestion().clone(),
-            sysctls: namespaces.sysctls().to_vec(),
-            nameless,
-            took,
-            client_cpu,
-            server_waited: waited.zip(waited_before).map(|(after, before)| after.saturating_sub(before)),
-        })
+        Ok(CommandLab { interrupts, outside, keys, entered, names: OnceCell::new() })
     }
 
     /// What interrupts the work. Ctrl-C is an attached client's once that runs, and SIGTERM ends all at once; a detached one is ended here,
@@ -224,6 +176,88 @@ impl Commands {
         command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
         let child = command.spawn().context("cannot start the server's command")?;
         Ok(Some(Server { child, ended: None, others }))
+    }
+}
+
+/// A lab in which commands are run, each time over a network that is made for them.
+#[derive(Debug)]
+pub struct CommandLab {
+    interrupts: Interrupts,
+    /// The sysctls that the machine has outside of it.
+    outside: BTreeSet<String>,
+    /// Of the first run: it was chosen before, so that the process outside can remove it.
+    keys: Option<KeyLog>,
+    entered: EnteredNamespaces,
+    /// Whether the ends' names resolve, once there was a network; if not, why.
+    names: OnceCell<Option<String>>,
+}
+
+impl CommandLab {
+    /// Runs them. If the user has interrupted a run, further ones end at once.
+    pub fn run(&mut self, commands: &Commands) -> Result<CommandsResult> {
+        if self.names.get().is_some() {
+            self.entered.renew().map_err(Failure::from)?;
+        }
+        let topology = TopologySpec {
+            congestion: commands.congestion.clone(),
+            sysctls: commands.sysctls.clone(),
+            ipv6: commands.ipv6,
+            mechanism: self.entered.mechanism(),
+            instead_of: self.entered.refusal.clone(),
+            ..TopologySpec::default()
+        };
+        let namespaces =
+            Namespaces::create(&topology).map_err(|error| Failure::from(error.seen_from(&self.outside)))?;
+        // A second mount would hide the first.
+        let entered = &self.entered;
+        let nameless = self.names.get_or_init(|| nameless(entered, namespaces.addressing())).clone();
+        let clock = Clock::start();
+        let cpu = Placement::choose().pump;
+        let capture = commands.captured_beside.as_deref().map(|folder| {
+            let keys = self.keys.take().map_or_else(|| KeyLog::choose(folder), Ok)?;
+            Capture::start(folder, keys, clock)
+        });
+        let (capture, intake) = capture.transpose()?.unzip();
+        let keys = capture.as_ref().map(Capture::keys);
+        let options = PumpOptions { origin_nanos: clock.origin_ns(), cpu, intake, ..PumpOptions::default() };
+        let pump = Pump::start(&namespaces, &commands.link, commands.seed, options).map_err(Failure::from)?;
+        let mut server = commands.start_server(&namespaces, keys)?;
+        let interrupts = &mut self.interrupts;
+        let is_ready = server
+            .as_mut()
+            .map_or(Ok(true), |server| server.wait(&namespaces, clock, commands.wait, interrupts))?;
+        assert!(!commands.panic, "a panic was asked for");
+        let (began, cpu_before) = (clock.now(), cpu_of_children());
+        let waited_before = server.as_ref().and_then(Server::waited);
+        let mut client = commands.client(&namespaces, keys)?;
+        let (client, ran_out) = match &commands.detached {
+            None => {
+                let ended = client_command::attached(&mut client, interrupts, sees_processes(&self.entered));
+                (ended.context("cannot start the client's command")?, false)
+            }
+            Some(detached) => detached.run(client, clock, interrupts)?,
+        };
+        let took = clock.now().since(began);
+        // The server has not been waited for yet.
+        let client_cpu = cpu_of_children().saturating_sub(cpu_before);
+        let waited = server.as_ref().and_then(Server::waited);
+        let server = server.map(|server| server.stop(clock)).transpose()?;
+        let link = pump.stop().context("the link's pump failed")?;
+        Ok(CommandsResult {
+            client,
+            ran_out,
+            is_interrupted: interrupts.is_set(),
+            server,
+            was_deaf: !is_ready,
+            captured: capture.map(Capture::finish).transpose()?,
+            link,
+            congestion: namespaces.congestion().clone(),
+            sysctls: namespaces.sysctls().to_vec(),
+            nameless,
+            took,
+            client_cpu,
+            server_waited: waited.zip(waited_before).map(|(after, before)| after.saturating_sub(before)),
+        })
     }
 }
 

@@ -14,8 +14,8 @@ use anyhow::{Context, Result};
 use h2lab_base::units::{Time, nanos};
 use h2lab_model::fleet::Trust;
 use h2lab_model::record::{
-    CellRecord, Disturbance, DisturbanceKind, Environment, LinkSummary, PacketRecord, ServerSummary,
-    SidecarSummary,
+    CellRecord, Disturbance, DisturbanceKind, Environment, LinkSummary, OriginCounts, PacketRecord,
+    ServerSummary, SidecarSummary,
 };
 use h2lab_model::scenario::{Cell, Target};
 use h2lab_model::workload::Protocol;
@@ -37,7 +37,7 @@ use h2lab_net::process::ChildExit;
 use h2lab_net::tcp;
 use h2lab_net::tcp::largest_buffers;
 use h2lab_roles::client::url::Url;
-use h2lab_roles::origin::quic_samples;
+use h2lab_roles::origin::{counts, quic_samples};
 
 /// Enters the namespaces and does the task. Returns in the first process of the PID namespace only.
 pub fn main() -> Result<()> {
@@ -125,13 +125,14 @@ impl Repetition {
         let took = now.since(began.at);
         let first = incoming.head.as_ref().map_or(began.at, |head| head.started_at);
         let harness = process_cpu().saturating_sub(began.own_cpu) + generator.cpu();
-        let while_it_ran = Meanwhile { wall: took, ends: &ends, first, harness };
+        let origin_ns = self.spec.clock_origin_ns;
+        let while_it_ran = Meanwhile { began: began.at, origin_ns, wall: took, ends: &ends, first, harness };
         let server_summary = summary(&mut server, began.cpu[0], &while_it_ran)?;
         let process = sidecar.as_mut().map(|sidecar| summary(sidecar, began.cpu[1], &while_it_ran));
         let process = process.transpose()?;
         generator.finish()?;
         drop(sidecar);
-        let quic_samples = server.quic_samples();
+        let samples = server.samples();
         let mut link = pump.map(Pump::stop).transpose().context("the link's pump failed")?;
         drop(server);
         let mut packets = link.as_mut().map(|link| std::mem::take(&mut link.packets)).unwrap_or_default();
@@ -147,8 +148,7 @@ impl Repetition {
             }
             None => {
                 ends.attach(&mut incoming);
-                let lines = quic_samples.lock().unwrap_or_else(PoisonError::into_inner);
-                let origin_ns = self.spec.clock_origin_ns;
+                let lines = samples.lock().unwrap_or_else(PoisonError::into_inner);
                 incoming.add_ticks(lines.iter().filter_map(|line| quic_samples::read(line, origin_ns)));
             }
         }
@@ -348,6 +348,10 @@ struct Began {
 
 /// What was measured beside a server.
 struct Meanwhile<'a> {
+    /// From when on.
+    began: Time,
+    /// What times count from on the monotonic clock, in nanoseconds.
+    origin_ns: u64,
     /// For how long.
     wall: Duration,
     /// What its processes were seen to do.
@@ -367,7 +371,7 @@ fn summary(server: &mut StartedSut, cpu_before: u64, while_it_ran: &Meanwhile<'_
     let (cpu, rss_peak_bytes) = (server.cpu(), server.resident_peak());
     let mut names = vec![server.name.clone()];
     names.extend(server.behind().map(|behind| behind.name.clone()));
-    let &Meanwhile { wall, ends, first, harness } = while_it_ran;
+    let &Meanwhile { wall, ends, first, harness, .. } = while_it_ran;
     Ok(ServerSummary {
         name: server.name.clone(),
         version: server.version.clone(),
@@ -375,8 +379,17 @@ fn summary(server: &mut StartedSut, cpu_before: u64, while_it_ran: &Meanwhile<'_
         wall_ns: nanos(wall),
         rss_peak_bytes,
         run_delay: ends.run_delay(&names, harness),
+        origin: counted(server, while_it_ran),
         disturbance: disturbance(server, &names, (ends, first))?,
     })
+}
+
+/// What our origin said last of what it counted, if the server is one, or has one behind it.
+fn counted(server: &StartedSut, while_it_ran: &Meanwhile<'_>) -> Option<OriginCounts> {
+    let samples = server.behind().unwrap_or(server).samples();
+    let lines = samples.lock().unwrap_or_else(PoisonError::into_inner);
+    let (at, counts) = lines.iter().rev().find_map(|line| counts::read(line, while_it_ran.origin_ns))?;
+    Some(OriginCounts { wall_ns: at.nanos_since(while_it_ran.began), ..counts })
 }
 
 /// What stopped or ended the server, or the origin behind it. An end counts before a stop: after it nothing can be measured.

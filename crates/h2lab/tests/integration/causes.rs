@@ -130,6 +130,38 @@ fn behind_two_sidecars_it_is_named_by_the_requests_own_number() {
     assert!(doubts.is_empty() || cell["state"] != "ok", "{cell:#}");
 }
 
+#[test]
+fn behind_two_sidecars_the_loss_of_the_link_is_found_and_no_hop_is_blamed_for_it() {
+    if need("haproxy").is_none() {
+        return;
+    }
+    let folder = folder();
+    let arguments = [
+        "compare",
+        "--json",
+        "--out=run",
+        "--topology=direct,two-sidecars",
+        "--sidecar=haproxy",
+        "--proto=h1,h2c",
+        "-c=1",
+        "--loss=4%",
+        "-z=3s",
+        "--repetitions=1",
+    ];
+    let done = run_program(&binary(), folder.path(), &arguments);
+    done.assert_measured();
+    let document = done.json();
+    let is_its = |cell: &&Value| cell["topology"] == "two-sidecars" && cell["protocol"] == "h2c";
+    let cell = document["cells"].as_array().and_then(|cells| cells.iter().find(is_its)).expect("its cell");
+    // 1,000 requests per second are several times what one connection carries at this loss.
+    let findings = cell["findings"].as_array().expect("a list");
+    let is_loss = |finding: &Value| finding["rule"] == "LOSS101" || finding["rule"] == "LOSS102";
+    assert!(findings.iter().any(is_loss), "{findings:#?}");
+    let report = run_program(&binary(), folder.path(), &["report", "run"]);
+    let words = report.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(!words.contains("at haproxy in none"), "{}", report.transcript());
+}
+
 /// A short run with `more` arguments whose packets are kept, in a protocol whose fields are literal in them: its only cell, and
 /// whether requests carry numbers.
 #[track_caller]

@@ -171,6 +171,24 @@ fn findings_in_run_folders_of_other_commands_are_documents_for_ci_too() {
 }
 
 #[test]
+fn one_http_3_connection_that_cannot_carry_its_load_at_loss_is_told_of_its_congestion_control() {
+    // As scenarios/h3.toml: 1,000 requests per second are several times what it carries.
+    let condition = ["--proto=h3", "-c=1", "--loss=3%", "--delay=12.5ms", "-q=1000", "-z=4s"];
+    let finished = h2lab(&[&["compare", "--json", "--repetitions=1"][..], &condition].concat());
+    finished.assert_measured();
+    if finished.is_busy() {
+        return;
+    }
+    let document = finished.json();
+    let findings = document["cells"][0]["findings"].as_array().expect("a list");
+    let found = findings.iter().find(|finding| finding["rule"] == "LOSS102");
+    let found = found.unwrap_or_else(|| panic!("{document:#}"));
+    let fixes = found["fixes"].as_array().expect("a list");
+    let is_controller = |fix: &Value| fix["setting"] == "congestion control bbr (--congestion bbr)";
+    assert!(fixes.iter().any(is_controller), "{found:#}");
+}
+
+#[test]
 fn a_server_that_refuses_everything_is_said_first_and_nothing_is_changed() {
     let origin = Origin::start(&[]);
     let folder = folder();
@@ -202,6 +220,17 @@ fn a_service_is_measured_at_the_server_and_through_its_proxy() {
     assert!(subject.to_string().contains(&via), "{subject:#}");
     let answer = document["answer"].to_string();
     assert!(answer.contains("At the server itself"), "{answer}");
+    // After a fix, the same cells are measured again: the proxy's are compared, the server's own are beside them.
+    let again = ["diagnose", "--again", "run", "--json", "--budget=1ms", "--out=again"];
+    let again = run_program(&binary(), folder.path(), &again);
+    again.assert_measured();
+    let now = again.json();
+    let known = |cells: &Value| {
+        let cells = cells.as_array().expect("a list").iter();
+        cells.map(|cell| (cell["index"].clone(), cell["target"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(known(&now["run"]["cells"]), known(&document["run"]["cells"]), "{now:#}");
+    assert!(now["answer"].as_str().is_some_and(|text| text.contains("difference")), "{now:#}");
     let emulated = h2lab(&["diagnose", "--via", &via]);
     assert_eq!(emulated.code, Some(2), "{}", emulated.transcript());
 }

@@ -15,10 +15,10 @@ fn six(client: &str) -> String {
     format!("for n in 1 2 3 4 5 6; do {client}; done")
 }
 
-/// `diagnose --run` with these flags before it, as JSON.
+/// `diagnose --run` with these flags before it, as JSON. The command is run once.
 #[track_caller]
 fn document(flags: &[&str], command: &str) -> Value {
-    let done = h2lab(&[&["diagnose", "--json"], flags, &["--run", command]].concat());
+    let done = h2lab(&[&["diagnose", "--json", "--budget=0s"], flags, &["--run", command]].concat());
     assert_read(&done);
     done.json()
 }
@@ -89,6 +89,65 @@ fn a_client_with_small_windows_is_told_to_raise_them() {
     // A stop counts if it lasts at most a round trip and a quarter, which is long enough for a busy machine.
     let found = document(&["--delay=100ms"], "nghttp -n -w 14 -W 14 {url}bytes/128k");
     assert!(rules(&found).iter().any(|rule| rule.starts_with("FLOW10")), "{found:#}");
+}
+
+/// A client that uploads 1 MB.
+const UPLOAD: &str = "head -c 1000000 /dev/zero \
+                      | curl -sS -o /dev/null --http2-prior-knowledge --data-binary @- {url}";
+
+#[test]
+fn a_small_window_of_the_server_is_confirmed_by_a_larger_one_and_fails_a_build() {
+    let Some(_) = need("curl") else { return };
+    let flags = ["diagnose", "--json", "--delay=50ms", "-w", "64k", "--fail-on=confirmed", "--run", UPLOAD];
+    let done = h2lab(&flags);
+    let found = done.json();
+    let trials = found["trials"].as_array().unwrap_or_else(|| panic!("{}", done.transcript()));
+    let window = trials.iter().find(|trial| trial["change"] == "a server's stream window of 16 MiB");
+    let window = window.unwrap_or_else(|| panic!("{}", done.transcript()));
+    // On a busy machine.
+    if done.code == Some(5) || window["outcome"] == "void" {
+        return;
+    }
+    assert_eq!((window["outcome"].as_str(), done.code), (Some("confirmed"), Some(1)), "{found:#}");
+    assert!(window["effect"].as_f64().is_some_and(|effect| effect > 1.3), "{found:#}");
+    assert!(window["rounds"].as_u64().is_some_and(|rounds| rounds >= 3), "{found:#}");
+    let causes = found["causes"].as_array().expect("a list");
+    let is_it = |cause: &Value| {
+        cause["confidence"] == "confirmed" && cause["id"].as_str().is_some_and(|id| id.starts_with("FLOW10"))
+    };
+    assert!(causes.iter().any(is_it), "{found:#}");
+}
+
+#[test]
+fn a_client_without_a_fault_is_told_of_none_however_often_it_is_run() {
+    let Some(_) = need("curl") else { return };
+    let done = h2lab(&["diagnose", "--json", "--delay=50ms", "--budget=10s", "--run", UPLOAD]);
+    assert_read(&done);
+    let found = done.json();
+    assert!(!rules(&found).iter().any(|rule| rule.starts_with("FLOW")), "{found:#}");
+    let trials = found["trials"].as_array().map_or(&[][..], Vec::as_slice);
+    assert!(trials.iter().all(|trial| trial["outcome"] != "confirmed"), "{found:#}");
+}
+
+#[test]
+fn a_command_is_run_again_only_within_the_budget() {
+    let Some(_) = need("curl") else { return };
+    let runs = |budget: &str| {
+        let folder = folder();
+        let command = format!("echo >> runs; {UPLOAD}");
+        let done = run_in(folder.path(), &["--delay=50ms", "-w", "64k", budget], &command);
+        assert_read(&done);
+        (std::fs::read_to_string(folder.path().join("runs")).expect("a file").len(), done)
+    };
+    assert_eq!(runs("--budget=0s").0, 1);
+    // It takes more than a second.
+    let (once, short) = runs("--budget=3s");
+    assert_eq!(once, 1, "{}", short.transcript());
+    let said = short.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("one run takes") && said.contains("give --budget"), "{}", short.transcript());
+    let (several, enough) = runs("--budget=20s");
+    // On a busy machine two rounds are made.
+    assert!(several >= 5, "{several}: {}", enough.transcript());
 }
 
 /// A client of HTTP/1.1 in clear.
@@ -228,7 +287,8 @@ fn flags_of_requests_and_servers_are_refused() {
         &["--run", url, "--delay", "1ms,2ms"],
         &["--run", url, "http://127.0.0.1:1/"],
         &["--run", url, "--fix"],
-        &["--run", url, "--fail-on", "confirmed"],
+        &["--run", url, "--fail-on", "confirmed", "--budget", "0s"],
+        &["--run", url, "--no-tls-resumption"],
         &["--tls"],
         &["--time-limit", "5s"],
     ] {

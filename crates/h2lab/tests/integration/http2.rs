@@ -120,7 +120,7 @@ fn an_urgent_answer_overtakes_the_others_that_are_under_way() {
     let origin = Origin::start(&[]);
     let mut config = Config::new(Role::Client);
     (config.flow.stream_window, config.flow.connection_window) = (1 << 30, 1 << 30);
-    let mut client = Client::new(origin.connect(), config);
+    let mut client = Client::new(origin.connect(), &config);
     let large: Vec<StreamId> = (0..4).map(|_| client.ask(&format!("/bytes/{LARGE}"), "u=5, i")).collect();
     client.read_until(|received| large.iter().all(|stream| received.get(stream).is_some_and(|n| *n > 0)));
     let urgent = client.ask(&format!("/bytes/{URGENT}"), "u=1");
@@ -142,9 +142,9 @@ struct Client {
 }
 
 impl Client {
-    fn new(stream: TcpStream, config: Config) -> Self {
+    fn new(stream: TcpStream, config: &Config) -> Self {
         let clock = Clock::start();
-        Self { engine: Connection::h2(config, clock.now()), stream, clock, received: BTreeMap::new() }
+        Self { engine: Connection::h2(*config, clock.now()), stream, clock, received: BTreeMap::new() }
     }
 
     /// Asks for `path` with this priority.

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use h2lab_model::workload::Protocol;
 use h2lab_net::process;
 use h2lab_net::process::Child;
+use h2lab_roles::origin::counts;
 use h2lab_wire::h2::frame::{PREFACE, flag, kind};
 use rustix::process::Signal;
 
 use crate::curl::{self, Curl};
 use crate::hostile::attacker;
-use crate::support::{DEADLINE, binary, folder, need};
+use crate::support::{DEADLINE, binary, folder, need, run_program};
 
 /// A running `h2lab origin`.
 pub struct Origin {
@@ -89,6 +90,17 @@ pub fn over_all_protocols(origin: &Origin, body: impl Fn(&Curl<'_>, Protocol)) {
 }
 
 #[test]
+fn a_server_of_http1_alone_gives_it_to_a_client_that_offers_both() {
+    let (Some(curl), origin, folder) = (need("curl"), Origin::start(&["--http1.1"]), folder()) else {
+        return;
+    };
+    let url = format!("https://{}/", origin.tls);
+    let quiet = ["-sS", "-k", "-q", "--noproxy", "*", "-o", "body", "-w", "%{http_version}"];
+    let done = run_program(&curl, folder.path(), &[&quiet[..], &["--http2", url.as_str()]].concat());
+    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "1.1"), "{}", done.transcript());
+}
+
+#[test]
 fn every_path_is_served_over_all_four_protocols() {
     let origin = Origin::start(&[]);
     over_all_protocols(&origin, |curl, protocol| {
@@ -113,6 +125,16 @@ fn every_path_is_served_over_all_four_protocols() {
         assert_eq!(curl.get("/nowhere", &[]).status, 404);
         assert_eq!(curl.get("/bytes/many", &[]).status, 400);
     });
+}
+
+#[test]
+fn requests_connections_and_how_long_they_were_busy_are_counted_for_the_lab() {
+    let origin = Origin::start(&["--counts", "--handler-delay", "20ms"]);
+    assert!(origin.is_served() && origin.is_served());
+    let line = |line: &str| Some(counts::read(line, 0)?.1).filter(|counts| counts.requests == 2);
+    let counts = origin.child.wait_for_line(DEADLINE, line).expect("a line ten times a second");
+    assert_eq!((counts.connections, counts.multiplexed, counts.most_busy), (2, 0, 1), "{counts:?}");
+    assert!(counts.busy_ns >= 15_000_000 && counts.writes >= 1, "{counts:?}");
 }
 
 #[test]

@@ -153,6 +153,21 @@ fn our_clients_upgrade_with_nghttpx_with_and_without_a_body() {
     assert_bodies_arrive(nghttpx.address);
 }
 
+/// Hypercorn's `server` field names its engine of each version.
+#[test]
+fn a_server_field_that_names_the_version_does_not_fail_a_server() {
+    let Some(hypercorn) = Peer::hypercorn() else { return };
+    let url = format!("http://{}/", hypercorn.address);
+    let limits = ["--i-own-this-host", "--idle=50ms", "--max-requests=3000"];
+    let finished = h2lab(&[&["probe", "--json", "--fail-on=high"][..], &limits, &[&url]].concat());
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let found: Value = finished.json();
+    assert!(found["software"].as_str().is_some_and(|name| name.starts_with("hypercorn-")), "{found:#}");
+    let checks = found["checks"].as_array().expect("checks");
+    let same: Vec<&Value> = checks.iter().filter(|check| check["id"] == "MIGR101").collect();
+    assert!(!same.is_empty() && same.iter().all(|check| check["verdict"] == "pass"), "{same:#?}");
+}
+
 #[test]
 fn our_clients_upgrade_with_hypercorn_with_and_without_a_body() {
     let Some(hypercorn) = Peer::hypercorn() else { return };

@@ -42,6 +42,9 @@ pub const LOG: &str = "log.txt";
 /// The beginning of our origin's lines about a QUIC connection, on its standard output.
 pub const QUIC_SAMPLE: &str = "quic-sample ";
 
+/// The beginning of its lines about what it has counted so far.
+pub const ORIGIN_COUNTS: &str = "origin-counts ";
+
 /// A server's addresses, by protocol.
 pub type Endpoints = BTreeMap<Protocol, SocketAddr>;
 

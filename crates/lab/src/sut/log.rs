@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::kind::{LOG, QUIC_SAMPLE};
+use super::kind::{LOG, ORIGIN_COUNTS, QUIC_SAMPLE};
 use h2lab_net::process::OnLine;
 use h2lab_net::scratch;
 use h2lab_net::tls::is_secret;
@@ -21,11 +21,11 @@ pub(super) struct ServerLog {
     written: usize,
     /// Where secrets go.
     key_log: Option<File>,
-    samples: QuicSampleLines,
+    samples: SampleLines,
 }
 
-/// The lines of our origin about its QUIC connections, which are kept for the lab and not in the log.
-pub(super) type QuicSampleLines = Arc<Mutex<Vec<String>>>;
+/// The lines of our origin about its QUIC connections and what it counted, which are kept for the lab and not in the log.
+pub(super) type SampleLines = Arc<Mutex<Vec<String>>>;
 
 /// Maximum number of samples that are kept: 100 connections for 100 seconds.
 const MOST_SAMPLES: usize = 1_000_000;
@@ -33,7 +33,7 @@ const MOST_SAMPLES: usize = 1_000_000;
 impl ServerLog {
     /// Creates the log in `folder`. If `key_log` is given, lines of secrets go there instead: it is removed with the
     /// run, and the log stays. Only this user can read the log then, since a truncated secret is not recognised as one.
-    pub fn create(folder: &Path, key_log: Option<&Path>, samples: QuicSampleLines) -> io::Result<Self> {
+    pub fn create(folder: &Path, key_log: Option<&Path>, samples: SampleLines) -> io::Result<Self> {
         let path = folder.join(LOG);
         let file = if key_log.is_some() { scratch::secret(&path)? } else { File::create(&path)? };
         let key_log = key_log.map(|path| File::options().append(true).open(path)).transpose()?;
@@ -54,7 +54,7 @@ impl ServerLog {
             }
             return;
         }
-        if line.starts_with(QUIC_SAMPLE.as_bytes()) {
+        if [QUIC_SAMPLE, ORIGIN_COUNTS].iter().any(|start| line.starts_with(start.as_bytes())) {
             let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
             if samples.len() < MOST_SAMPLES {
                 samples.push(String::from_utf8_lossy(line).into_owned());
@@ -91,6 +91,19 @@ mod tests {
         assert_eq!(fs::read_to_string(&log).unwrap(), "ready\nbye\n");
         assert_eq!(fs::read(&keys).unwrap(), [b"# another's\n", SECRET].concat());
         assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn lines_for_the_lab_are_kept_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let samples = SampleLines::default();
+        let mut log = ServerLog::create(folder.path(), None, Arc::clone(&samples)).unwrap();
+        let lines: [&[u8]; 3] = [b"quic-sample 1\n", b"served 1\n", b"origin-counts 2\n"];
+        for line in lines {
+            log.take(line);
+        }
+        assert_eq!(*samples.lock().unwrap(), ["quic-sample 1\n", "origin-counts 2\n"]);
+        assert_eq!(fs::read_to_string(folder.path().join(LOG)).unwrap(), "served 1\n");
     }
 
     #[test]

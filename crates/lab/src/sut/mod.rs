@@ -42,8 +42,8 @@ pub use all::{ALL, Availability, available, find};
 pub use early::{Early, Page, Pages};
 pub use error::SutError;
 pub use kind::{
-    About, BODY_BYTES, BulkServer, Endpoints, H3, Launch, Ports, Program, QUIC_SAMPLE, Ready, SCRATCH, Site,
-    StartOptions, Sut, VersionQuery,
+    About, BODY_BYTES, BulkServer, Endpoints, H3, Launch, ORIGIN_COUNTS, Ports, Program, QUIC_SAMPLE, Ready,
+    SCRATCH, Site, StartOptions, Sut, VersionQuery,
 };
 pub use own::{OwnConfig, ours};
 pub use package::Package;

@@ -57,6 +57,9 @@ impl Sut for Origin {
     }
 }
 
+/// What it counts is for the lab's record.
+const COUNTS: &str = "--counts";
+
 /// The command line of the origin with its paths for tests and comparisons.
 fn arguments(ports: Ports, options: &StartOptions) -> Vec<String> {
     let listen = |port| SocketAddr::new(options.ip, port).to_string();
@@ -66,6 +69,7 @@ fn arguments(ports: Ports, options: &StartOptions) -> Vec<String> {
         format!("--tls-listen={}", listen(ports.tls)),
         format!("--max-concurrent-streams={MAX_CONCURRENT_STREAMS}"),
         "--h2c-upgrade".to_owned(), // for cells whose mode is `upgrade`
+        COUNTS.to_owned(),
     ];
     arguments.extend(options.engine.iter().flat_map(engine_flags));
     if let Some(requests) = options.max_requests_per_connection {
@@ -119,6 +123,7 @@ fn bulk_arguments(ports: Ports, options: &StartOptions, bulk: &BulkServer) -> Ve
         "--memory".to_owned(),
         format!("--listen={}", listen(ports.h1)),
         format!("--tls-listen={}", listen(ports.tls)),
+        COUNTS.to_owned(),
     ];
     arguments.extend(options.engine.iter().flat_map(engine_flags));
     // The client limits the frames that it may be sent; the length of frames that it accepts itself is another setting,
@@ -143,7 +148,10 @@ fn engine_flags(settings: &EngineSettings) -> impl Iterator<Item = String> {
         window_budget,
         no_coalesce,
         keep_alive,
-        push: _, // the client's
+        encoder_header_table_size,
+        no_huffman,
+        push: _,           // the client's
+        await_settings: _, // likewise
     } = settings;
     let flags = [
         stream_window.map(|bytes| format!("--stream-window={bytes}")),
@@ -155,6 +163,8 @@ fn engine_flags(settings: &EngineSettings) -> impl Iterator<Item = String> {
         window_budget.map(|bytes| format!("--window-budget={bytes}")),
         no_coalesce.then(|| "--no-coalesce".to_owned()),
         keep_alive.map(|time| format!("--keep-alive={}", format_exact(time))),
+        encoder_header_table_size.map(|bytes| format!("--encoder-header-table-size={bytes}")),
+        no_huffman.then(|| "--no-huffman".to_owned()),
     ];
     flags.into_iter().flatten()
 }
@@ -202,8 +212,17 @@ mod tests {
         );
         options.max_requests_per_connection = Some(7);
         assert!(arguments(&options).contains(&"--max-requests-per-connection=7".to_owned()));
-        options.engine = Some(EngineSettings { no_coalesce: true, ..EngineSettings::default() });
-        assert!(arguments(&options).contains(&"--no-coalesce".to_owned()));
+        options.engine = Some(EngineSettings {
+            no_coalesce: true,
+            encoder_header_table_size: Some(0),
+            no_huffman: true,
+            ..EngineSettings::default()
+        });
+        for flag in ["--no-coalesce", "--encoder-header-table-size=0", "--no-huffman"] {
+            assert!(arguments(&options).contains(&flag.to_owned()), "{flag}");
+        }
+        let bulk = StartOptions { bulk: Some(BulkServer::default()), ..options };
+        assert!(arguments(&bulk).contains(&COUNTS.to_owned()), "a server of bulk data counts as well");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::error::SutError;
 use super::kind::{
     About, BUILD_TIMEOUT, Endpoints, Ports, SCRATCH, START_TIMEOUT, Site, StartOptions, Sut, version,
 };
-use super::log::{QuicSampleLines, ServerLog};
+use super::log::{SampleLines, ServerLog};
 use super::own::OwnConfig;
 use super::server_namespace::{ServerNamespace, wait_until_ready};
 use super::upstream::Upstream;
@@ -40,7 +40,7 @@ pub struct StartedSut {
     drain_signal: Signal,
     /// The origin behind a proxy, dropped after it.
     behind: Option<Box<StartedSut>>,
-    samples: QuicSampleLines,
+    samples: SampleLines,
     /// Dropped after the child, which writes in it.
     _scratch: Scratch,
 }
@@ -83,8 +83,8 @@ impl StartedSut {
         Ok(self.child.wait(Duration::ZERO)?.map(|ended| (self.name.clone(), ended)))
     }
 
-    /// The lines of our origin about its QUIC connections; more come until it has ended.
-    pub fn quic_samples(&self) -> Arc<Mutex<Vec<String>>> {
+    /// The lines of our origin about its QUIC connections and what it counted; more come until it has ended.
+    pub fn samples(&self) -> Arc<Mutex<Vec<String>>> {
         Arc::clone(&self.samples)
     }
 
@@ -223,7 +223,7 @@ fn start_at(
         }
     }
     let program = about.built.map_or(program, |built| folder.join(built));
-    let samples = QuicSampleLines::default();
+    let samples = SampleLines::default();
     let log = ServerLog::create(&folder, options.key_log.as_deref(), Arc::clone(&samples)).map_err(failed)?;
     let mut command = command(&program, &launch.arguments);
     privileges::keep_in(&mut command, kept(sut, options, &folder));

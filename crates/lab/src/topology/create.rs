@@ -25,7 +25,8 @@ impl Namespaces {
     /// Creates the client's and the server's namespace; the calling thread's namespace becomes the link's. Applies the
     /// settings of `spec` and reads them back, the congestion control from a real connection over the link.
     ///
-    /// Call it in the process that returned from [`super::enter`], once: the link's devices have fixed names.
+    /// Call it in the process that returned from [`super::enter`], once: the link's devices have fixed names. To call it
+    /// again, [`super::EnteredNamespaces::renew`] comes first.
     pub fn create(spec: &TopologySpec) -> Result<Self> {
         let mut namespaces = Self::make(spec)?;
         namespaces.congestion = read_back(&namespaces, spec.congestion.as_deref())?;

@@ -59,6 +59,18 @@ impl EnteredNamespaces {
         self.isolation_level == IsolationLevel::Root
     }
 
+    /// Puts the calling thread into another fresh network namespace, so that [`super::Namespaces::create`] can be called once
+    /// more: as long as a process is left in the network before, its devices are there, too. Behind a reflector there is no
+    /// other namespace, and the devices have ended with their descriptors.
+    pub fn renew(&self) -> Result<()> {
+        match self.isolation_level {
+            IsolationLevel::Reflector => Ok(()),
+            IsolationLevel::Root | IsolationLevel::User => {
+                unshare(UnshareFlags::NEWNET).during(SetupStep::NetworkNamespace)
+            }
+        }
+    }
+
     /// The mechanism that [`super::TopologySpec::mechanism`] must name; `None` leaves the choice.
     pub fn mechanism(&self) -> Option<Mechanism> {
         (self.isolation_level == IsolationLevel::Reflector).then_some(Mechanism::Reflector)

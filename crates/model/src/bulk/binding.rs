@@ -4,6 +4,8 @@ use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
+use crate::{Confidence, Fix};
+
 /// What can hold a transfer back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -58,29 +60,6 @@ impl BindingKind {
     }
 }
 
-/// How certain it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[derive(strum::IntoStaticStr)]
-#[strum(serialize_all = "kebab-case")]
-pub enum Certainty {
-    /// Counted, and most of the time.
-    Measured,
-    /// Counted, and a good part of the time; or sizes and round trips agree.
-    Likely,
-    /// It would agree with the usual value of a setting that could not be seen.
-    Guessed,
-    /// Nothing was found.
-    None,
-}
-
-impl Certainty {
-    /// The name in JSON.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// The limit that a connection ran into.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Binding {
@@ -89,12 +68,12 @@ pub struct Binding {
     /// The id of the cause that it is evidence for, as `h2lab explain` lists them: `FLOW102`; absent if it is for none or several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// How sure that is.
-    pub certainty: Certainty,
+    /// How sure that is; `None` if nothing was found.
+    pub confidence: Option<Confidence>,
     /// What shows it, in a sentence with figures.
     pub sentence: String,
-    /// Which setting lifts it, at which end; `None` if there is none to name.
-    pub fix: Option<String>,
+    /// What lifts it: the settings of an end, or of a product.
+    pub fixes: Vec<Fix>,
 }
 
 impl Binding {

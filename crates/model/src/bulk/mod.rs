@@ -12,7 +12,7 @@ mod tally;
 pub mod testing;
 pub mod transfer;
 
-pub use binding::{Binding, BindingKind, Certainty};
+pub use binding::{Binding, BindingKind};
 pub use figures::{ConnectionFigures, ReceiverFigures, SenderFigures};
 pub use overflow::{Overflow, Share};
 pub use record::{BulkParameters, BulkRecord};

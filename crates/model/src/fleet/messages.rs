@@ -20,7 +20,7 @@ use h2lab_base::text::{PeerText, made_printable};
 use h2lab_base::units::{Time, format_bytes};
 
 /// Version of the messages. It stands in each of them, since a transport need not have sessions; another one is refused.
-pub const AGENT_VERSION: u32 = 8;
+pub const AGENT_VERSION: u32 = 9;
 
 /// The longest line that is read as a message, in bytes: four times a result whose transfer was metered for an hour.
 pub const LONGEST_LINE: usize = 4 << 20;

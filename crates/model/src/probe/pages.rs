@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
     use crate::probe::{Group, HEADINGS};
-    use crate::settings::{self, Peer, Wish};
+    use crate::settings::{self, Peer, Product, Wish};
 
     #[test]
     fn every_check_has_an_id_of_a_group_and_is_listed_once() {
@@ -224,6 +224,34 @@ mod tests {
                 for name in names {
                     assert!(!fix.contains(&format!("`{}`", name.setting)), "{}: {}", meta.id, name.setting);
                 }
+            }
+        }
+    }
+
+    /// Whether what a line says of a product is a setting: code, or the name of one that the table has.
+    fn is_setting(product: &Product, said: &str) -> bool {
+        let mut parts = said.split('`').skip(1).step_by(2);
+        let words = parts.next().unwrap_or_default();
+        let is_plain = words.replace("HTTP/1.1", "").chars().all(|c| c.is_alphanumeric() || c == ' ');
+        let is_name = product.settings.iter().any(|setting| setting.name.as_deref() == Some(words));
+        !is_plain || is_name || parts.next().is_some()
+    }
+
+    #[test]
+    fn settings_of_products_stand_in_the_table_and_no_page_has_one() {
+        let nginx = Peer::started("nginx").product.unwrap();
+        for said in ["`proxy_request_buffering on;` why", "`return 421`", "`update` or `http2 on;`"] {
+            assert!(is_setting(nginx, said), "{said}");
+        }
+        for said in ["`update` to 1.21.1 or newer", "`HTTP/1.1 for WebSockets` since it has no RFC 8441"] {
+            assert!(!is_setting(nginx, said), "{said}");
+        }
+        for meta in CHECKS {
+            let fix = meta.doc.split("## Fix").nth(1).unwrap_or_default();
+            let lines = fix.lines().filter_map(|line| line.strip_prefix("- ")?.split_once(": "));
+            for (name, said) in lines {
+                let is_bad = Peer::started(name).product.is_some_and(|product| is_setting(product, said));
+                assert!(!is_bad, "{}: {name}: {said}", meta.id);
             }
         }
     }

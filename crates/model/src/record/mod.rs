@@ -36,8 +36,8 @@ pub use measured_on::{HostId, MeasuredOn};
 pub use meter::{ByteMeter, RateSpread};
 pub use outcome::{Fault, Outcome};
 pub use run::{
-    CellRecord, Environment, GeneratorMemory, GeneratorSummary, RunDelay, RunRecord, SCHEMA_VERSION,
-    ServerSummary, SidecarSummary,
+    CellRecord, Environment, GeneratorMemory, GeneratorSummary, OriginCounts, RunDelay, RunRecord,
+    SCHEMA_VERSION, ServerSummary, SidecarSummary,
 };
 pub use sample::{Sample, Samples};
 pub use tail::TailSample;

@@ -82,9 +82,34 @@ pub struct ServerSummary {
     /// How it waited for a CPU; zeros where the kernel does not count it, and in records of before the field.
     #[serde(default)]
     pub run_delay: RunDelay,
+    /// What our origin counted, if that is the server, or the upstream behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<OriginCounts>,
     /// What stopped or ended it during the repetition, or the origin behind it, if anything did: the first such event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance: Option<Disturbance>,
+}
+
+/// What our origin counted in a repetition, of all its connections: of a proxy under test, those of its upstream. The
+/// last tenth of a second may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct OriginCounts {
+    /// Requests whose heads arrived.
+    pub requests: u64,
+    /// Connections that it accepted, with those that only saw whether it listens.
+    pub connections: u64,
+    /// Of these, the connections of HTTP/2 and HTTP/3, which can carry several requests at a time.
+    pub multiplexed: u64,
+    /// The most connections that had a request to answer at a time.
+    pub most_busy: u64,
+    /// For how long connections had one, added up over them, in nanoseconds.
+    pub busy_ns: u64,
+    /// The time in which all of this was counted, in nanoseconds.
+    pub wall_ns: u64,
+    /// System calls that wrote to TCP sockets.
+    pub writes: u64,
+    /// Frames that it sent over HTTP/2 and HTTP/3.
+    pub frames: u64,
 }
 
 /// How the threads of a server, and of the origin behind it, waited for a CPU, in nanoseconds of one repetition.

@@ -199,8 +199,20 @@ fn simulate(
         (phases.measure_from(started_at), phases.measure_until(started_at), phases.cut(started_at));
     let mut schedule = Schedule::new(cell.work.arrival, started_at, cell.seed);
     let (mut samples, mut packets) = (Vec::new(), Vec::new());
-    while schedule.next_at() < until {
-        let due = schedule.advance();
+    // In a closed loop each of its requests is due when the one before it is answered.
+    let mut loops = match cell.work.arrival {
+        Arrival::Closed { concurrency } => vec![started_at; concurrency as usize],
+        _ => Vec::new(),
+    };
+    loop {
+        let first = loops.iter_mut().min();
+        let due = first.as_ref().map_or_else(|| schedule.next_at(), |first| **first);
+        if due >= until {
+            break;
+        }
+        if first.is_none() {
+            schedule.advance();
+        }
         let index = pick(cell, connections, due);
         let carried = &mut connections[index];
         let stall = draw_stall(model, &mut random);
@@ -217,6 +229,9 @@ fn simulate(
         }
         carried.last = done;
         carried.requests += 1;
+        if let Some(first) = first {
+            *first = done;
+        }
         samples.push(sample(index, carried.requests, due, done, cut, due >= from));
     }
     (samples, packets)

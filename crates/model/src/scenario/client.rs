@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn engine_and_pool_share_a_table_that_survives_its_own_file() {
         let text = "[client]\nstream-window = 65535\nno-coalesce = true\nreconnect-every = 10\npool-size = 0\n\
-                    cancel-after = '20ms'\nconnect-timeout = '2s'\nno-tls-resumption = true";
+                    cancel-after = '20ms'\nconnect-timeout = '2s'\nno-tls-resumption = true\nquick-acks = true";
         let scenario = Scenario::from_toml(text).unwrap();
         let client = scenario.client;
         assert_eq!((client.engine.stream_window, client.engine.no_coalesce), (Some(65_535), true));
@@ -74,6 +74,7 @@ mod tests {
             cancel_after: Some(std::time::Duration::from_millis(20)),
             connect_timeout: Some(std::time::Duration::from_secs(2)),
             no_tls_resumption: true,
+            quick_acks: true,
         };
         assert_eq!(client.policy, policy);
         assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use h2lab_base::units::format_bytes;
+
 use super::cell::Cell;
 use super::setup::Change;
 use crate::settings::{Peer, edit};
@@ -27,13 +29,15 @@ pub enum Difference {
     Congestion,
     /// The sysctls of either side (`diagnose`).
     Sysctls,
+    /// The queues of the emulated link (`diagnose`).
+    Queue,
     /// The target (several URLs).
     Target,
 }
 
 impl Difference {
     /// All, in the order in labels.
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Streams,
         Self::Limit,
         Self::Dial,
@@ -43,6 +47,7 @@ impl Difference {
         Self::Setup,
         Self::Congestion,
         Self::Sysctls,
+        Self::Queue,
         Self::Target,
     ];
 
@@ -51,9 +56,13 @@ impl Difference {
     pub const fn concerns(self, cell: &Cell) -> bool {
         match self {
             Self::Streams | Self::Dial | Self::Client | Self::Server => cell.protocol.is_multiplexed(),
-            Self::Limit | Self::Policy | Self::Setup | Self::Congestion | Self::Sysctls | Self::Target => {
-                true
-            }
+            Self::Limit
+            | Self::Policy
+            | Self::Setup
+            | Self::Congestion
+            | Self::Sysctls
+            | Self::Queue
+            | Self::Target => true,
         }
     }
 
@@ -77,11 +86,15 @@ impl Difference {
             }],
             Self::Dial => vec![cell.dial.name().to_owned()],
             Self::Client => cell.client.rendered(),
-            Self::Policy => cell.policy.rendered(),
+            Self::Policy => {
+                let replay = (!cell.work.replay).then(|| "no replay".to_owned());
+                cell.policy.rendered().into_iter().chain(replay).collect()
+            }
             Self::Server => cell.server.rendered().iter().map(|value| format!("server: {value}")).collect(),
             Self::Setup => cell.setup.changes.iter().map(|change| setting(cell, change)).collect(),
             Self::Congestion => cell.congestion.iter().cloned().collect(),
             Self::Sysctls => cell.sysctls.rendered().collect(),
+            Self::Queue => queues(cell),
             Self::Target => vec![cell.target.name().to_owned()],
         }
     }
@@ -94,6 +107,18 @@ impl Difference {
         }
         values
     }
+}
+
+/// The queues of the emulated link whose size was given: of both directions, if they are alike.
+fn queues(cell: &Cell) -> Vec<String> {
+    let Some(link) = &cell.link else { return Vec::new() };
+    let words =
+        |which: &str, bytes: Option<u64>| bytes.map(|bytes| format!("{which}queue {}", format_bytes(bytes)));
+    let (up, down) = (link.uplink.queue_bytes, link.downlink.queue_bytes);
+    if up == down {
+        return words("", up).into_iter().collect();
+    }
+    [words("uplink ", up), words("downlink ", down)].into_iter().flatten().collect()
 }
 
 /// A change of a server's configuration as its product writes it, `keepalive_requests 1000`; else what it controls.
@@ -226,18 +251,25 @@ mod tests {
         let mut odd = cell(1, 0, Protocol::H2c, 1, 0.0);
         odd.policy.reconnect_every = Some(7);
         odd.policy.no_tls_resumption = true;
+        odd.work.replay = false;
         odd.server.no_coalesce = true;
         odd.max_requests_per_connection = Some(9);
         odd.work.body_bytes = 1 << 20;
+        let downlink = &mut odd.link.as_mut().expect("a link").downlink;
+        (downlink.bandwidth, downlink.queue_bytes) = ("20mbit".parse().ok(), Some(10_000));
         let mut cells = vec![cell(0, 0, Protocol::H1, 1, 0.0), odd.clone()];
         cells.extend((2..).zip(Knob::of(&odd)).map(|(index, knob)| Cell { index, ..knob.apply(&odd) }));
         let labels = labels(&cells);
         let distinct: std::collections::BTreeSet<&String> = labels.values().collect();
         assert!(cells.len() > 8 && distinct.len() == cells.len(), "{labels:#?}");
         let has = |words: &str| labels.values().any(|label| label.contains(words));
-        for words in
-            [", bbr", "tcp_slow_start_after_idle=0", ", frames up to 64 KiB", "reconnects every 7 requests"]
-        {
+        for words in [
+            ", bbr",
+            "tcp_slow_start_after_idle=0",
+            ", frames up to 64 KiB",
+            "reconnects every 7 requests",
+            ", downlink queue 61.04 KiB",
+        ] {
             assert!(has(words), "{words}: {labels:#?}");
         }
     }

@@ -46,6 +46,14 @@ pub fn advise(peer: &Peer, wish: Wish) -> Fix {
     }
 }
 
+/// What is written in the configuration of `peer` if `seen` were let through; `None` if it is the same number, or not
+/// known.
+pub fn written(peer: &Peer, knob: Knob, role: Role, seen: u64) -> Option<u64> {
+    let entries: Vec<&Setting> = peer.product?.entries(knob, role).collect();
+    let setting = fitting(&entries, peer.version.as_ref()).filter(|setting| setting.more > 0)?;
+    seen.checked_sub(setting.more)
+}
+
 /// The entry for a version, else the newest.
 pub(super) fn fitting<'a>(entries: &[&'a Setting], version: Option<&Version>) -> Option<&'a Setting> {
     match version {
@@ -74,7 +82,8 @@ pub fn newer(peer: &Peer, said: &str) -> Option<String> {
 /// The entries of other versions; `None` if the version of `peer` is known, so that they do not matter.
 fn older<'a>(entries: &[&'a Setting], chosen: &Setting, peer: &Peer) -> Option<Vec<&'a Setting>> {
     let others = entries.iter().copied().filter(|entry| !std::ptr::eq(*entry, chosen));
-    peer.version.is_none().then(|| others.collect())
+    // That there is none before a setting's first version is told by its range.
+    peer.version.is_none().then(|| others.filter(|entry| entry.write.is_some()).collect())
 }
 
 /// Where it stands, what it costs, and what other versions have.
@@ -86,6 +95,7 @@ fn why(setting: &Setting, is_capped: bool, older: Option<Vec<&Setting>>, wish: W
     why.extend(setting.place.clone());
     why.extend(setting.default.as_ref().map(|default| format!("{default} by default")));
     why.extend(setting.side.clone());
+    why.extend((setting.more > 0).then(|| format!("it lets through {} more than is written", setting.more)));
     if let Some(older) = older {
         why.extend(setting.versions());
         why.extend((!older.is_empty()).then(|| others(&older, wish)));

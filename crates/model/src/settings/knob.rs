@@ -85,6 +85,56 @@ pub enum Knob {
     EarlyHints,
     #[strum(serialize = "priorities")]
     Priorities,
+    #[strum(serialize = "h3.enable")]
+    EnableH3,
+    #[strum(serialize = "h3.alt-svc")]
+    AltSvc,
+    #[strum(serialize = "one-port")]
+    OnePort,
+    #[strum(serialize = "h1.http-1.0")]
+    Http10,
+    #[strum(serialize = "h2.goaway.by-response")]
+    EndByResponse,
+    #[strum(serialize = "h2.stream-buffer")]
+    StreamBuffer,
+    #[strum(serialize = "interim-responses")]
+    InterimResponses,
+    #[strum(serialize = "client.resend")]
+    Resend,
+    #[strum(serialize = "client.dials")]
+    Dials,
+    #[strum(serialize = "timeouts.silence")]
+    SilenceTimeout,
+    #[strum(serialize = "timeouts.exchange")]
+    ExchangeTimeout,
+    #[strum(serialize = "limits.memory")]
+    Memory,
+    #[strum(serialize = "trailers")]
+    Trailers,
+    #[strum(serialize = "response-fields")]
+    ResponseFields,
+    #[strum(serialize = "preload")]
+    Preload,
+    #[strum(serialize = "misdirected")]
+    Misdirected,
+    #[strum(serialize = "upgrade.forwarding")]
+    ForwardedUpgrade,
+    #[strum(serialize = "translation.field-names")]
+    FieldNames,
+    #[strum(serialize = "translation.field-values")]
+    FieldValues,
+    #[strum(serialize = "translation.path")]
+    Path,
+    #[strum(serialize = "translation.host")]
+    Host,
+    #[strum(serialize = "translation.body-length")]
+    BodyLength,
+    #[strum(serialize = "translation.transfer-encoding")]
+    TransferEncoding,
+    #[strum(serialize = "translation.hop-fields")]
+    HopFields,
+    #[strum(serialize = "translation.trailers")]
+    ForwardedTrailers,
 }
 
 impl TryFrom<String> for Knob {
@@ -145,6 +195,31 @@ impl Knob {
             Self::ResponseBuffering => "the buffering of responses",
             Self::EarlyHints => "Early Hints (103)",
             Self::Priorities => "the order of responses",
+            Self::EnableH3 => "HTTP/3",
+            Self::AltSvc => "the announcement of HTTP/3 (Alt-Svc)",
+            Self::OnePort => "HTTP/1.1 and h2c on one port",
+            Self::Http10 => "requests of HTTP/1.0",
+            Self::EndByResponse => "the end of a connection by a response",
+            Self::StreamBuffer => "the bytes of a response that it holds for a stream",
+            Self::InterimResponses => "interim responses (1xx)",
+            Self::Resend => "requests that are sent again",
+            Self::Dials => "the connections that a client may have and dial at a time",
+            Self::SilenceTimeout => "how long it waits for bytes of a response",
+            Self::ExchangeTimeout => "how long a whole exchange may take",
+            Self::Memory => "the memory that it may take",
+            Self::Trailers => "trailers over HTTP/1.1",
+            Self::ResponseFields => "fields of responses that HTTP/2 forbids",
+            Self::Preload => "the Link field by which clients preload",
+            Self::Misdirected => "requests for other names (421)",
+            Self::ForwardedUpgrade => "upgrades that it forwards",
+            Self::FieldNames => "which names of fields it forwards",
+            Self::FieldValues => "which values of fields it forwards",
+            Self::Path => "the path that it forwards",
+            Self::Host => "the host that it forwards",
+            Self::BodyLength => "the length of bodies that it forwards",
+            Self::TransferEncoding => "transfer-encoding of requests that it forwards",
+            Self::HopFields => "fields of one connection that it forwards",
+            Self::ForwardedTrailers => "trailers of requests that it forwards",
         }
     }
 }

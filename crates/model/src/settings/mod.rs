@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-pub use advice::{NONE, NOT_KNOWN, Wish, advise, first, known, newer, proxies};
+pub use advice::{NONE, NOT_KNOWN, Wish, advise, first, known, newer, proxies, written};
 pub use check::Check;
 pub use knob::{Knob, Role};
 pub use lines::{expanded, fixes, wish};
@@ -51,6 +51,8 @@ const FILES: &[(&str, &str)] = &[
     ("grpc-go", include_str!("products/grpc-go.toml")),
     ("grpc-core", include_str!("products/grpc-core.toml")),
     ("curl", include_str!("products/curl.toml")),
+    ("nghttp", include_str!("products/nghttp.toml")),
+    ("okhttp", include_str!("products/okhttp.toml")),
     ("h2lab", include_str!("products/h2lab.toml")),
     ("linux", include_str!("products/linux.toml")),
 ];
@@ -125,6 +127,9 @@ pub struct Setting {
     /// Whether 0 means no limit; elsewhere it is the least value, such as nginx's `keepalive_requests 0`.
     #[serde(default)]
     pub zero_is_no_limit: bool,
+    /// How many more it lets through than is written.
+    #[serde(default)]
+    pub more: u64,
     /// What it costs, or what else to know.
     pub side: Option<String>,
     /// Why there is no setting.

@@ -98,6 +98,9 @@ mod tests {
             ("hypercorn-h2", "hypercorn", None),
             ("h2o/2.2.5", "h2o", Some("2.2.5")),
             ("Kestrel", "dotnet", None),
+            ("nghttp2/1.52.0", "nghttp", Some("1.52.0")),
+            ("h2load nghttp2/1.52.0", "nghttp", None),
+            ("okhttp/4.12.0", "okhttp", Some("4.12.0")),
         ] {
             assert_eq!(seen(field), (Some(id), version.map(str::to_owned)), "{field}");
         }

@@ -110,6 +110,23 @@ fn a_version_without_the_setting_is_told_so() {
 }
 
 #[test]
+fn the_protocol_to_the_upstream_of_nginx_depends_on_its_version() {
+    let of = |field: &str| advise(&Peer::of_field(field), wish(Knob::UpstreamProtocol, Role::Back, None));
+    assert_eq!(of("nginx/1.29.4").setting, "proxy_http_version 2;");
+    let older = of("nginx/1.29.3");
+    assert_eq!(older.setting, NONE);
+    assert!(older.why.contains("grpc_pass"), "{}", older.why);
+}
+
+#[test]
+fn a_directive_whose_values_help_different_things_has_an_entry_for_each() {
+    let of = |knob, role| advise(&Peer::of_field("nginx/1.22.1"), wish(knob, role, None)).setting;
+    assert_eq!(of(Knob::RequestBuffering, Role::Front), "proxy_request_buffering off;");
+    assert_eq!(of(Knob::InterimResponses, Role::Front), "proxy_request_buffering on;");
+    assert_eq!(of(Knob::BodyLength, Role::Back), "proxy_request_buffering on;");
+}
+
+#[test]
 fn what_an_older_version_does_not_know_is_told_with_what_it_has() {
     let of = |field: &str, said: &str| newer(&Peer::of_field(field), said);
     let said = "nginx: [emerg] unknown directive \"http2\" in nginx.conf:4";

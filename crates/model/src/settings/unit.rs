@@ -62,14 +62,24 @@ impl Unit {
         let text = text.trim_end_matches(';').trim_matches(['"', '\'']);
         let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let number: u64 = text[..end].parse().ok()?;
-        let factor = match (self, text[end..].to_ascii_lowercase().as_str()) {
+        let suffix = &text[end..];
+        let is_time = matches!(self, Self::Seconds | Self::Millis);
+        if let Some(next) = suffix.find(|c: char| c.is_ascii_digit()).filter(|_| is_time) {
+            // Such as `1h30m`.
+            let (first, rest) = text.split_at(end + next);
+            return Some(self.read(first)?.saturating_add(self.read(rest)?));
+        }
+        let factor = match (self, suffix.to_ascii_lowercase().as_str()) {
             (Self::Bits, "") => return Some(self.base(number)),
-            (Self::Bytes | Self::Kib, "k") => 1 << 10,
-            (Self::Bytes | Self::Kib, "m") => 1 << 20,
-            (Self::Bytes | Self::Kib, "g") => 1 << 30,
-            (Self::Seconds | Self::Millis, "ms")
+            (Self::Bytes | Self::Kib, "k") | (Self::Bytes, "kib") => 1 << 10,
+            (Self::Bytes | Self::Kib, "m") | (Self::Bytes, "mib") => 1 << 20,
+            (Self::Bytes | Self::Kib, "g") | (Self::Bytes, "gib") => 1 << 30,
+            (Self::Bytes, "mb") => 1_000_000,
+            (Self::Bytes, "gb") => 1_000_000_000,
+            (Self::Bytes, "b")
+            | (Self::Seconds | Self::Millis, "ms")
             | (Self::Millis | Self::Bytes | Self::Kib | Self::Count, "") => 1,
-            (Self::Seconds, "") | (Self::Seconds | Self::Millis, "s") => 1_000,
+            (Self::Bytes, "kb") | (Self::Seconds, "") | (Self::Seconds | Self::Millis, "s") => 1_000,
             (Self::Seconds | Self::Millis, "m") => 60_000,
             (Self::Seconds | Self::Millis, "h") => 3_600_000,
             (Self::Seconds | Self::Millis, "d") => 86_400_000,

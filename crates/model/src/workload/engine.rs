@@ -10,6 +10,7 @@ use h2lab_wire::{Config, WindowBudget};
 
 /// What a user sets of an HTTP/2 engine. What is not set keeps the role's default; HTTP/1.1 ignores all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own, as in `Config`")]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct EngineSettings {
     /// Stream window in bytes (`-w`): 65,535 to 2^31 − 1.
@@ -46,6 +47,16 @@ pub struct EngineSettings {
     /// §8.4).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub push: bool,
+    /// The largest table of our header encoder, in bytes, whatever the peer allows; 0 sends all fields in full. See
+    /// [`Config::encoder_table_size`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoder_header_table_size: Option<u32>,
+    /// Our header encoder does not use the Huffman code.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_huffman: bool,
+    /// Client: no request begins before the server's SETTINGS say how many it accepts at once.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub await_settings: bool,
 }
 
 /// The smallest window to ask for: that of RFC 9113 §6.9.2.
@@ -85,6 +96,9 @@ impl EngineSettings {
             self.no_coalesce.then(|| "each frame a write".to_owned()),
             self.keep_alive.map(|time| format!("keep-alive {}", format_duration(time))),
             self.push.then(|| "push".to_owned()),
+            size("an encoder's header table of", self.encoder_header_table_size.map(u64::from)),
+            self.no_huffman.then(|| "no Huffman code".to_owned()),
+            self.await_settings.then(|| "no request before SETTINGS".to_owned()),
         ];
         rendered.into_iter().flatten().collect()
     }
@@ -132,6 +146,9 @@ impl EngineSettings {
         engine.coalesce &= !self.no_coalesce;
         engine.keep_alive = self.keep_alive.or(engine.keep_alive);
         engine.enable_push |= self.push;
+        engine.encoder_table_size = self.encoder_header_table_size.unwrap_or(engine.encoder_table_size);
+        engine.huffman &= !self.no_huffman;
+        engine.await_settings |= self.await_settings;
     }
 }
 
@@ -179,6 +196,21 @@ mod tests {
             EngineSettings { push, ..EngineSettings::default() }.apply(&mut engine);
             assert_eq!(engine.enable_push, push);
         }
+    }
+
+    #[test]
+    fn header_compression_and_the_wait_for_settings_are_passed_on() {
+        let mut engine = Config::new(Role::Client);
+        let settings = EngineSettings {
+            encoder_header_table_size: Some(0),
+            no_huffman: true,
+            await_settings: true,
+            ..EngineSettings::default()
+        };
+        settings.apply(&mut engine);
+        assert_eq!((engine.encoder_table_size, engine.huffman, engine.await_settings), (0, false, true));
+        let rendered = ["an encoder's header table of 0 B", "no Huffman code", "no request before SETTINGS"];
+        assert_eq!(settings.rendered(), rendered);
     }
 
     #[test]

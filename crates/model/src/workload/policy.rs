@@ -61,6 +61,10 @@ pub struct ClientPolicy {
     /// later connections of a cell resume the session of earlier ones (RFC 8446 §2.2).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_tls_resumption: bool,
+    /// Whether our client acknowledges over TCP at once whatever it reads (`--quick-acks`), where the kernel would delay
+    /// that, which a server with Nagle's algorithm waits for (RFC 9293 §3.7.4).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub quick_acks: bool,
 }
 
 impl ClientPolicy {
@@ -80,6 +84,7 @@ impl ClientPolicy {
             self.cancel_after.map(|time| format!("cancels after {}", format_duration(time))),
             self.connect_timeout.map(|time| format!("connect timeout {}", format_duration(time))),
             self.no_tls_resumption.then(|| "no TLS resumption".to_owned()),
+            self.quick_acks.then(|| "quick acknowledgements".to_owned()),
         ];
         rendered.into_iter().flatten().collect()
     }

@@ -37,8 +37,8 @@ struct End {
 }
 
 impl End {
-    fn new(quic: QuicSession, config: Config, clock: Clock) -> Self {
-        let engine = Connection::h3(config, clock.now());
+    fn new(quic: QuicSession, config: &Config, clock: Clock) -> Self {
+        let engine = Connection::h3(*config, clock.now());
         Self { transport: Transport::Quic(Box::new(quic)), engine, events: Vec::new() }
     }
 
@@ -90,12 +90,12 @@ struct Pair {
 
 impl Pair {
     /// Both ends of a connection whose handshake is complete.
-    fn new(server: Config) -> Self {
-        Self::of(Config::new(Role::Client), server, false)
+    fn new(server: &Config) -> Self {
+        Self::of(&Config::new(Role::Client), server, false)
     }
 
     /// The same; with `asks_for_proof` the client must first prove its address.
-    fn of(config: Config, server: Config, mut asks_for_proof: bool) -> Self {
+    fn of(config: &Config, server: &Config, mut asks_for_proof: bool) -> Self {
         let clock = Clock::start();
         let tls = ServerTls::self_signed(&["localhost"], &[]).unwrap();
         let any = (Ipv4Addr::LOCALHOST, 0).into();
@@ -105,7 +105,7 @@ impl Pair {
             TlsOptions { ca_pem: Some(tls.certificate_pem().as_bytes().to_vec()), ..TlsOptions::default() };
         let tls = ClientTls::new("localhost", "h3", &trust).unwrap();
         let address = endpoint.local_address().unwrap();
-        let mut dialled = QuicEndpoint::dial(address, &tls, &config, congestion, clock, clock.now()).unwrap();
+        let mut dialled = QuicEndpoint::dial(address, &tls, config, congestion, clock, clock.now()).unwrap();
         let (mut accepted, until) = (None, Instant::now() + DEADLINE);
         loop {
             let is_ready = dialled.handshake(clock.now()).unwrap();
@@ -116,7 +116,7 @@ impl Pair {
                         endpoint.ask_for_proof(incoming);
                     }
                     RoutedDatagram::New(incoming) => {
-                        accepted = endpoint.accept(incoming, &server, congestion, clock.now()).ok();
+                        accepted = endpoint.accept(incoming, server, congestion, clock.now()).ok();
                     }
                     RoutedDatagram::Known(_, event) => {
                         accepted.as_mut().expect("it came first").handle(event);
@@ -202,7 +202,7 @@ const OK: Response<'_> = Response { status: 200, fields: &[], body_length: None,
 
 #[test]
 fn a_session_with_a_socket_of_its_own_goes_on_while_nobody_reads_the_shared_one() {
-    let mut pair = Pair::new(Config::new(Role::Server));
+    let mut pair = Pair::new(&Config::new(Role::Server));
     pair.until(|_, server| server.engine.is_established());
     assert!(pair.server.quic().separate().unwrap() && !pair.server.quic().separate().unwrap());
     pair.deliver(); // what came before
@@ -229,7 +229,7 @@ fn a_session_with_a_socket_of_its_own_goes_on_while_nobody_reads_the_shared_one(
 
 #[test]
 fn a_server_that_is_to_close_waits_until_its_answer_has_arrived() {
-    let mut pair = Pair::new(Config { max_requests: Some(1), ..Config::new(Role::Server) });
+    let mut pair = Pair::new(&Config { max_requests: Some(1), ..Config::new(Role::Server) });
     let (stream, now) = (pair.post(), pair.clock.now());
     pair.client.engine.send_data(now, stream, b"question", true);
     pair.until(|_, server| server.body().1);
@@ -252,7 +252,7 @@ fn a_server_that_is_to_close_waits_until_its_answer_has_arrived() {
 
 #[test]
 fn datagrams_grow_to_what_the_route_takes() {
-    let mut pair = Pair::new(Config::new(Role::Server));
+    let mut pair = Pair::new(&Config::new(Role::Server));
     let address = pair.endpoint.local_address().unwrap();
     assert!(crate::udp::largest_payload(address).unwrap() > 9_000, "loopback has long packets");
     let until = Instant::now() + DEADLINE;
@@ -266,7 +266,7 @@ fn datagrams_grow_to_what_the_route_takes() {
 #[test]
 fn what_nobody_reads_any_more_is_not_reported_as_sent_and_the_engine_is_rid_of_it() {
     for is_stopped in [false, true] {
-        let mut pair = Pair::new(Config::new(Role::Server));
+        let mut pair = Pair::new(&Config::new(Role::Server));
         let (stream, now) = (pair.post(), pair.clock.now());
         pair.until(|_, server| server.events.contains(&RoleEvent::Request(stream)));
         if is_stopped {
@@ -301,7 +301,7 @@ fn what_nobody_reads_any_more_is_not_reported_as_sent_and_the_engine_is_rid_of_i
 
 #[test]
 fn the_end_does_not_overtake_the_goaway_that_announces_it() {
-    let mut pair = Pair::new(Config::new(Role::Server));
+    let mut pair = Pair::new(&Config::new(Role::Server));
     pair.until(|client, server| client.engine.is_established() && server.engine.is_established());
     // Nothing has happened for longer than a server waits.
     pair.server.engine.handle_timeout(pair.clock.now() + Duration::from_secs(80));
@@ -312,7 +312,7 @@ fn the_end_does_not_overtake_the_goaway_that_announces_it() {
 #[test]
 fn the_most_urgent_stream_goes_first_and_one_of_which_nothing_is_said_amid_them() {
     // RFC 9218 §4.1: its urgency is 3.
-    let mut pair = Pair::new(Config::new(Role::Server));
+    let mut pair = Pair::new(&Config::new(Role::Server));
     let streams = [(); 4].map(|()| pair.post());
     let now = pair.clock.now();
     for (stream, urgency) in [(streams[0], 0), (streams[2], 3), (streams[3], 7)] {
@@ -331,7 +331,7 @@ fn the_most_urgent_stream_goes_first_and_one_of_which_nothing_is_said_amid_them(
 #[test]
 fn a_client_whose_address_is_in_doubt_shows_it_and_is_served() {
     let client = Config::new(Role::Client);
-    let mut pair = Pair::of(client, Config::new(Role::Server), true);
+    let mut pair = Pair::of(&client, &Config::new(Role::Server), true);
     let stream = pair.post();
     pair.until(|_, server| server.events.contains(&RoleEvent::Request(stream)));
 }
@@ -341,7 +341,7 @@ fn streams_behind_those_that_bring_much_have_their_turn() {
     const BODY: usize = 200_000;
     let flow = FlowControl { stream_window: 1 << 20, connection_window: 8 << 20, ..FlowControl::default() };
     let client = Config { send_buffer: 8 << 20, ..Config::new(Role::Client) };
-    let mut pair = Pair::of(client, Config { flow, ..Config::new(Role::Server) }, false);
+    let mut pair = Pair::of(&client, &Config { flow, ..Config::new(Role::Server) }, false);
     // All of them are begun before anything is sent.
     pair.client.quic().expect_streams(6);
     pair.until(|client, _| client.engine.available_streams() >= 6);
@@ -372,7 +372,7 @@ fn streams_behind_those_that_bring_much_have_their_turn() {
 #[test]
 fn a_server_that_is_silent_for_too_long_is_given_up() {
     for (silent, is_lost) in [(80, false), (91, true)] {
-        let mut pair = Pair::new(Config::new(Role::Server));
+        let mut pair = Pair::new(&Config::new(Role::Server));
         pair.until(|client, server| client.engine.is_established() && server.engine.is_established());
         pair.client.transport.handle_timeout(pair.clock.now() + Duration::from_secs(silent));
         let events = loop {
@@ -391,7 +391,7 @@ fn a_server_that_is_silent_for_too_long_is_given_up() {
 
 #[test]
 fn a_server_that_owes_an_answer_is_asked_whether_it_is_there() {
-    let mut pair = Pair::new(Config::new(Role::Server));
+    let mut pair = Pair::new(&Config::new(Role::Server));
     let stream = pair.post();
     pair.until(|_, server| server.events.contains(&RoleEvent::Request(stream)));
     let later = pair.clock.now() + Duration::from_secs(15);
@@ -405,7 +405,7 @@ fn a_server_that_owes_an_answer_is_asked_whether_it_is_there() {
 
 #[test]
 fn a_connection_that_is_over_is_forgotten_even_if_its_last_word_was_not_passed_on() {
-    let mut pair = Pair::new(Config::new(Role::Server));
+    let mut pair = Pair::new(&Config::new(Role::Server));
     assert_eq!(pair.endpoint.connections(), 1);
     // Time passes without traffic; no flush follows.
     pair.server.transport.handle_timeout(pair.clock.now() + Duration::from_secs(200));
@@ -417,7 +417,7 @@ fn a_connection_that_is_over_is_forgotten_even_if_its_last_word_was_not_passed_o
 
 #[test]
 fn a_reset_that_comes_behind_the_close_does_not_take_its_reasons_place() {
-    let mut pair = Pair::new(Config::new(Role::Server));
+    let mut pair = Pair::new(&Config::new(Role::Server));
     let stream = pair.post();
     let Pair { clock, endpoint, mut client, mut server } = pair;
     let now = clock.now();
@@ -445,7 +445,7 @@ fn what_the_role_does_not_want_stays_in_quic_and_holds_the_peer_up() {
     const WINDOW: u32 = 20_000;
     const BODY: usize = 100_000;
     let flow = FlowControl { stream_window: WINDOW, manual_release: true, ..FlowControl::default() };
-    let mut pair = Pair::new(Config { flow, ..Config::new(Role::Server) });
+    let mut pair = Pair::new(&Config { flow, ..Config::new(Role::Server) });
     let (stream, now) = (pair.post(), pair.clock.now());
     assert_eq!(pair.client.engine.send_data(now, stream, &vec![1; BODY], true), BODY);
     // The role holds one window of data, and QUIC another.
@@ -471,7 +471,7 @@ fn what_the_role_does_not_want_stays_in_quic_and_holds_the_peer_up() {
 
 #[test]
 fn a_stream_that_is_given_up_is_reported_with_its_code_either_way() {
-    let mut pair = Pair::new(Config::new(Role::Server));
+    let mut pair = Pair::new(&Config::new(Role::Server));
     let reset = |code| RoleEvent::Reset(code, Initiator::Remote);
     let stream = pair.post();
     pair.until(|_, server| server.events.contains(&RoleEvent::Request(stream)));
@@ -488,7 +488,7 @@ fn a_stream_that_is_given_up_is_reported_with_its_code_either_way() {
 fn a_key_update_of_either_end_costs_nothing() {
     const BODY: usize = 300_000;
     let client = Config { send_buffer: 1 << 20, ..Config::new(Role::Client) };
-    let mut pair = Pair::of(client, Config::new(Role::Server), false);
+    let mut pair = Pair::of(&client, &Config::new(Role::Server), false);
     for is_ours in [true, false, true] {
         let (stream, now, before) = (pair.post(), pair.clock.now(), pair.server.body().0);
         assert_eq!(pair.client.engine.send_data(now, stream, &vec![1; BODY], true), BODY);
@@ -509,7 +509,7 @@ fn what_the_engine_does_not_want_yet_is_counted_until_it_was_read() {
     let mut config = Config::new(Role::Server);
     config.flow.stream_window = 64 * 1024;
     config.flow.manual_release = true;
-    let mut pair = Pair::new(config);
+    let mut pair = Pair::new(&config);
     let (stream, now) = (pair.post(), pair.clock.now());
     let body = vec![1; 200_000];
     let mut left = &body[..];

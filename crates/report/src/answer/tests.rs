@@ -175,6 +175,7 @@ fn a_client_with_too_few_connections_is_named_and_not_the_server() {
     fixture.run.command[1] = "load".to_owned();
     fixture.analysis.verdicts.clear();
     fixture.analysis.cells.truncate(1);
+    fixture.analysis.pairs.clear();
     let summary = &mut fixture.analysis.cells[0];
     let (offered_rps, served_rps) = (3000.0, 1429.0);
     let why = Instability::Served { share: 0.48, failed: 0.0 };
@@ -273,6 +274,7 @@ fn alone() -> Fixture {
     let mut fixture = Fixture::new();
     fixture.analysis.verdicts.clear();
     fixture.analysis.cells.truncate(1);
+    fixture.analysis.pairs.clear();
     fixture.findings.clear();
     fixture
 }

@@ -1,6 +1,6 @@
 use super::*;
-use h2lab_model::bulk::DigestRecord;
-use h2lab_model::bulk::testing::record;
+use h2lab_model::bulk::testing::{PART, record};
+use h2lab_model::bulk::{DigestRecord, SenderFigures};
 use h2lab_model::workload::Protocol;
 use h2lab_transfer::{Algorithm, Checksum};
 
@@ -182,6 +182,30 @@ fn a_transfer_of_which_every_file_failed_is_answered_with_the_reason_and_no_rate
     assert_eq!(answer(&record), ["Failed: no file was sent: the server answers 404."]);
     record.transfers[0].outcome = TransferOutcome::Complete;
     assert!(answer(&record)[0].contains("bit/s over h2c"), "{:?}", answer(&record));
+}
+
+#[test]
+fn a_guess_says_that_there_may_have_been_no_more_to_send_and_a_window_that_is_one_has_no_fix() {
+    // Of the sender nothing is known; 2 MiB per round trip of a window of 3 MiB.
+    let mut record = record();
+    for figures in &mut record.figures {
+        figures.sender = SenderFigures::default();
+        figures.receiver.stream_window = Some(3 << 20);
+    }
+    let window = unwrapped(&record);
+    assert!(window.contains("Limit the stream window (FLOW101), guessed: "), "{window}");
+    let perhaps = |what: &str| format!("Perhaps limited by {what}, or the sender had nothing more to send.");
+    assert!(window.ends_with(&perhaps("the stream window (FLOW101)")), "{window}");
+    assert!(!window.contains(" fix ") && !window.contains("-w "), "{window}");
+    // 4 MiB, as a usual send buffer allows.
+    for figures in &mut record.figures {
+        figures.bytes = 5 * PART;
+        figures.receiver.stream_window = None;
+    }
+    let buffer = unwrapped(&record);
+    let change = perhaps("the send buffer") + " A change that decides it: sysctl -w net.ipv4.tcp_wmem=";
+    assert!(buffer.ends_with(" (Linux)."), "{buffer}");
+    assert!(buffer.contains(&change), "{buffer}");
 }
 
 #[test]

@@ -5,8 +5,9 @@ use h2lab_analysis::experiment::{Outcome, Trial};
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Diagnosis, FixDocument};
+use super::{Diagnosis, FixDocument, UncheckedDocument};
 use crate::document::round::rounded;
+use crate::sentences;
 
 /// A trial as a program reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,8 +41,13 @@ pub struct CauseDocument {
     pub id: String,
     /// `confirmed` by a change, else `observed` or `inferred` from the records.
     pub confidence: String,
-    /// The part of the difference from the other protocol that it explains, 0 to 1; null if that is not known.
+    /// The part of the difference from the other protocol that it explains, 0 to 1; null if that is not known. Those of
+    /// all causes add up to at most 1.
     pub explains: Option<f64>,
+    /// The part of that difference that the change closes which confirmed it, 0 to 1: a change may take several causes
+    /// away. Null for a cause that is not confirmed.
+    #[serde(default)]
+    pub closes: Option<f64>,
 }
 
 /// The document of `diagnose --json`.
@@ -49,7 +55,8 @@ pub struct CauseDocument {
 pub struct DiagnosisDocument {
     /// The answer in a few sentences.
     pub answer: Vec<String>,
-    /// What the effects are effects on: `requests/s`, `p99`, `p95`, or `p50` where only the usual request differs.
+    /// What the effects are effects on: `requests/s`, `p99`, `p95`, or `p50` where only the usual request differs; of a
+    /// user's client `time of a run`, `p95` or `p50`.
     pub metric: String,
     /// The index of the cell that was asked about.
     pub subject: u32,
@@ -64,8 +71,18 @@ pub struct DiagnosisDocument {
     pub causes: Vec<CauseDocument>,
     /// The findings in it.
     pub findings: Vec<Finding>,
+    /// The part of the difference that these leave unexplained, 0 to 1; null where they divide none, or explain 99 % or
+    /// more.
+    #[serde(default)]
+    pub unexplained: Option<f64>,
     /// What was tried.
     pub trials: Vec<TrialDocument>,
+    /// The command that repeats this; null if nothing was tried.
+    #[serde(default)]
+    pub repeat: Option<String>,
+    /// The causes that could not be looked for, with what that needs; none if HTTP/2 is no slower.
+    #[serde(default)]
+    pub unchecked: Vec<UncheckedDocument>,
     /// What became of `--fix`; null if it was not asked for.
     #[serde(default)]
     pub fix: Option<FixDocument>,
@@ -79,25 +96,30 @@ impl Diagnosis<'_> {
     pub(crate) fn causes(&self) -> Vec<CauseDocument> {
         let findings: Vec<&Finding> = self.findings().filter(|finding| !finding.is_observation()).collect();
         let mut causes: Vec<CauseDocument> = Vec::new();
-        let mut add = |id: &str, confidence: &str, explains: Option<f64>| {
+        let mut add = |id: &str, confidence: &str, closes: Option<f64>| {
             if causes.iter().all(|cause| cause.id != id) {
-                causes.push(CauseDocument { id: id.to_owned(), confidence: confidence.to_owned(), explains });
+                let (id, confidence) = (id.to_owned(), confidence.to_owned());
+                // A rule may have several findings.
+                let its = findings.iter().filter(|finding| finding.rule == id);
+                let explains = its.filter_map(|finding| finding.explains).reduce(|a, b| a + b);
+                let [explains, closes] = [explains, closes].map(|part| part.map(rounded));
+                causes.push(CauseDocument { id, confidence, explains, closes });
             }
         };
         let confirmed = self.experiment.confirmed();
         for trial in &confirmed {
             let taken = trial.knob.causes();
             if let Some(finding) = findings.iter().find(|finding| taken.contains(&finding.rule.as_str())) {
-                add(&finding.rule, "confirmed", trial.closes.map(rounded));
+                add(&finding.rule, "confirmed", trial.closes);
             }
         }
-        for finding in findings {
-            add(&finding.rule, finding.confidence.name(), finding.explains.map(rounded));
+        for finding in &findings {
+            add(&finding.rule, finding.confidence.name(), None);
         }
         // That a change helps shows its cause less than a record does.
         for trial in &confirmed {
             if let [only] = trial.knob.causes()[..] {
-                add(only, "confirmed", trial.closes.map(rounded));
+                add(only, "confirmed", trial.closes);
             }
         }
         causes
@@ -120,6 +142,8 @@ impl Diagnosis<'_> {
             interval: trial.effect.map(|effect| [effect.low, effect.high].map(rounded)),
             closes: trial.closes.map(rounded),
         };
+        let own = self.own_findings();
+        let unexplained = sentences::unexplained(&self.of_subject(&own));
         DiagnosisDocument {
             answer: self.answer(),
             metric: self.experiment.metric.name().to_owned(),
@@ -128,8 +152,11 @@ impl Diagnosis<'_> {
             direct: self.experiment.direct.as_ref().map(|verdict| verdict.conclusion.name().to_owned()),
             statement: self.statement(),
             causes: self.causes(),
-            findings: self.own_findings(),
+            findings: own,
+            unexplained: unexplained.first().map(|(_, part)| rounded(*part)),
             trials: self.experiment.trials.iter().map(trial).collect(),
+            repeat: (!self.experiment.trials.is_empty()).then(|| self.repeated()),
+            unchecked: self.unchecked_document(),
             fix: self.fix_document(),
             run: crate::document(&self.report),
         }

@@ -82,6 +82,7 @@ impl Diagnosis<'_> {
             let (titles, sides) = markdown::titled(&COLUMNS);
             markdown::table(&mut out, &titles, &sides, &self.rows());
             let _ = writeln!(out, "\n{}\n", escaped(super::CORRECTED));
+            let _ = writeln!(out, "Repeat it: `{}`\n", self.repeated());
         }
         if let Some(diff) = self.diff() {
             let _ = writeln!(out, "## Fix\n\n```diff\n{}\n```\n", diff.trim_end().replace("```", "` ` `"));
@@ -134,17 +135,16 @@ impl Diagnosis<'_> {
         errors.chain(sound.map(|one| case(one.label.clone(), CaseOutcome::Passed(said(one))))).collect()
     }
 
-    fn finding(&self, cause: &CauseDocument) -> Option<&Finding> {
-        self.findings().find(|finding| finding.rule == cause.id)
-    }
-
-    /// What is known of a cause, in sentences, with what to change.
+    /// What is known of a cause, in sentences, with what to change; behind it the changes that were in vain.
     fn known(&self, cause: &CauseDocument) -> String {
         let confirmed = self.experiment.confirmed();
         let trial = confirmed.iter().find(|trial| trial.knob.causes().contains(&cause.id.as_str()));
         let trial = trial.map(|trial| self.of_trial(trial));
-        let finding = self.finding(cause);
-        trial.into_iter().chain(finding.map(shown)).collect::<Vec<_>>().join("\n")
+        let own = self.own_findings();
+        let finding = own.iter().find(|finding| finding.rule == cause.id);
+        let in_vain = self.experiment.in_vain(&cause.id);
+        let in_vain = in_vain.into_iter().map(|trial| self.of_trial(trial));
+        trial.into_iter().chain(finding.map(shown)).chain(in_vain).collect::<Vec<_>>().join("\n")
     }
 
     fn result(&self, cause: &CauseDocument) -> SarifResult {
@@ -154,7 +154,11 @@ impl Diagnosis<'_> {
             level: "warning",
             target: self.target(),
             message: self.known(cause),
-            properties: json!({ "confidence": cause.confidence, "explains": cause.explains }),
+            properties: json!({
+                "confidence": cause.confidence,
+                "explains": cause.explains,
+                "closes": cause.closes,
+            }),
         }
     }
 
@@ -269,7 +273,7 @@ fn seconds(report: &Report<'_>) -> f64 {
 }
 
 /// The rules of these results.
-fn rules(results: &[SarifResult]) -> Vec<Value> {
+pub(crate) fn rules(results: &[SarifResult]) -> Vec<Value> {
     let mut ids: Vec<&str> = results.iter().map(|result| result.rule.as_str()).collect();
     ids.sort_unstable();
     ids.dedup();

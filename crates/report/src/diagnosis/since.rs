@@ -104,7 +104,7 @@ fn figures(metric: Metric, gap: &Gap) -> String {
         Metric::Served => format!(
             "HTTP/1.1 served {before} × as many requests/s {before_interval}, and serves {now} × as many now {now_interval}"
         ),
-        Metric::Response(_) | Metric::Median => {
+        Metric::Response(_) | Metric::Median | Metric::Run => {
             let name = metric.name();
             format!(
                 "{name} was {before} × that of HTTP/1.1 {before_interval}, and is {now} × now {now_interval}"

@@ -1,10 +1,14 @@
 use super::remedy::Fixing;
 use super::*;
 use crate::testing::Fixture;
+use h2lab_analysis::diagnose::{CAUSES, Status};
 use h2lab_analysis::experiment::{Hop, Remedy};
 use h2lab_analysis::stats::{ErrorCount, Latency, Silence};
-use h2lab_model::experiment::Knob;
+use h2lab_model::Fix;
+use h2lab_model::experiment::{Knob, ServerSetting};
 use h2lab_model::record::{Fault, RunRecord};
+use h2lab_model::scenario::Change;
+use h2lab_model::settings::{self, Role, Wish};
 use h2lab_model::workload::Protocol;
 
 const TOOK: Option<Duration> = Some(Duration::from_millis(61_500));
@@ -43,6 +47,7 @@ fn text(experiment: &Experiment, fixture: &Fixture) -> String {
         repeat: &repeat,
         fix: None,
         is_via: true,
+        unread: None,
         took: TOOK,
     }
     .text(TextStyle::default())
@@ -54,8 +59,8 @@ fn the_page_has_the_experiment_the_finding_and_the_answer() {
     let text = text(&experiment(&fixture), &fixture);
     // How many causes have rules is no matter of this page.
     let (before, rest) = text.split_once("- Looked for ").expect("what was not checked");
-    let (_, behind) = rest.split_once("needs.").expect("its end");
-    insta::assert_snapshot!(format!("{before}- Looked for …{behind}"));
+    let (_, behind) = rest.split_once("\n\n").expect("its end");
+    insta::assert_snapshot!(format!("{before}- Looked for …\n\n{behind}"));
 }
 
 #[test]
@@ -216,6 +221,7 @@ fn the_document_has_what_the_page_has() {
         repeat: &[],
         fix: None,
         is_via: true,
+        unread: None,
         took: TOOK,
     }
     .document();
@@ -236,8 +242,33 @@ fn diagnosis<'a>(fixture: &'a Fixture, experiment: &'a Experiment, subject: u32)
         repeat: &[],
         fix: None,
         is_via: true,
+        unread: None,
         took: TOOK,
     }
+}
+
+#[test]
+fn of_a_client_all_findings_are_told_with_what_was_seen_and_nothing_of_another_protocol() {
+    let fixture = Fixture::new();
+    let mut experiment = experiment(&fixture);
+    (experiment.verdict, experiment.hop, experiment.metric) = (None, None, Metric::Run);
+    let other = fixture.analysis.cells[0].cell.index;
+    assert_ne!(fixture.findings[0].cell, other, "the finding is about another of its cells");
+    let of = |unread: Option<u64>| {
+        let client = Diagnosis { is_via: false, unread, ..diagnosis(&fixture, &experiment, other) };
+        client.text(TextStyle::default()).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let said = of(Some(2));
+    for words in [
+        "one setting changed at a time, time of a run",
+        "Confirmed (LOSS101): with 4 connections, time of a run improves",
+        "no request on 2 other connections.",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("another protocol"), "{said}");
+    let ours = of(None);
+    assert!(!ours.contains("LOSS101 tcp") && ours.contains("another protocol"), "{ours}");
 }
 
 #[test]
@@ -351,6 +382,8 @@ fn of_a_client_what_our_own_server_did_is_not_no_cause() {
     assert!(of(true).contains("Seen: ") && !of(true).contains("no request on"), "{}", of(true));
     let others = of_capture(&report, 2, TextStyle::default());
     assert!(others.contains("no request on 2 other connections."), "{others}");
+    assert!(others.contains("CONN108"), "looked for in a client only: {others}");
+    assert!(!of(false).contains("CONN108"), "{}", of(false));
 }
 
 #[test]
@@ -455,4 +488,154 @@ fn the_findings_of_a_run_without_an_experiment_are_for_review_and_name_their_cel
     fixture.findings[0].explains = Some(0.0);
     assert_eq!(sarif_of_findings(&fixture.report())["runs"][0]["results"], serde_json::json!([]));
     assert!(junit_of_findings(&fixture.report()).contains("tests=\"0\""), "an observation is no cause");
+}
+
+#[test]
+fn shares_of_causes_add_up_to_no_more_than_the_difference_whatever_a_change_closes() {
+    let mut fixture = Fixture::new();
+    fixture.findings[0].explains = Some(0.28);
+    let other = Finding { rule: "MUX101".to_owned(), explains: Some(0.5), ..fixture.findings[0].clone() };
+    fixture.findings.push(other);
+    let experiment = experiment(&fixture);
+    let diagnosis = diagnosis(&fixture, &experiment, fixture.findings[0].cell);
+    let causes = diagnosis.document().causes;
+    let shares: Vec<Option<f64>> = causes.iter().map(|cause| cause.explains).collect();
+    assert_eq!(shares, [Some(0.28), Some(0.5)]);
+    assert!(shares.iter().flatten().sum::<f64>() <= 1.0, "{causes:?}");
+    let closes: Vec<Option<f64>> = causes.iter().map(|cause| cause.closes).collect();
+    assert_eq!(closes, [Some(0.88), None]);
+    let sarif = diagnosis.sarif();
+    let properties = &sarif["runs"][0]["results"][0]["properties"];
+    assert_eq!(properties["explains"].as_f64(), Some(0.28));
+    assert_eq!(properties["closes"].as_f64(), Some(0.88));
+}
+
+#[test]
+fn what_no_finding_explains_is_told_in_every_form_unless_it_is_a_hundredth() {
+    let mut fixture = Fixture::new();
+    let experiment = experiment(&fixture);
+    let subject = fixture.findings[0].cell;
+    let mut of = |explains| {
+        fixture.findings[0].explains = explains;
+        let diagnosis = diagnosis(&fixture, &experiment, subject);
+        let forms =
+            [diagnosis.text(TextStyle::default()), diagnosis.markdown(), crate::diagnosis_page(&diagnosis)];
+        let document = diagnosis.document();
+        (forms, document.unexplained, document.run.unexplained.len())
+    };
+    let (forms, part, of_run) = of(Some(0.59));
+    let line = "unexplained: 41 % of the difference of h2c × 1 at 3% loss";
+    assert!(forms[0].contains(&format!("\n- {line}\n")), "{}", forms[0]);
+    assert!(forms.iter().all(|form| form.contains("unexplained: ")), "{forms:#?}");
+    assert_eq!((part, of_run), (Some(0.41), 1));
+    assert_eq!(of(Some(0.98)).1, Some(0.02));
+    // Nothing is left, nothing is divided, or it is not known.
+    for explains in [Some(0.99), Some(0.0), None] {
+        let (forms, part, of_run) = of(explains);
+        assert!(forms.iter().all(|form| !form.contains("unexplained: ")), "{explains:?}: {forms:#?}");
+        assert_eq!((part, of_run), (None, 0), "{explains:?}");
+    }
+}
+
+#[test]
+fn an_experiment_that_no_flag_of_compare_repeats_is_repeated_by_the_same_command() {
+    let mut fixture = Fixture::new();
+    let words = |line: &str| line.split('|').map(str::to_owned).collect::<Vec<_>>();
+    fixture.run.command = words(
+        "/bin/h2lab|diagnose|--origin|nginx|--config|my site.conf|--budget|20s|--json|-o|a.html|--out=run",
+    );
+    let experiment = experiment(&fixture);
+    let subject = fixture.findings[0].cell;
+    let compare = words("h2lab|compare|--loss|3%");
+    let repeated = |fixture: &Fixture, experiment: &Experiment, repeat: &[String]| {
+        let diagnosis = Diagnosis { repeat, ..diagnosis(fixture, experiment, subject) };
+        let (command, markdown) = (diagnosis.repeated(), diagnosis.markdown());
+        assert!(markdown.contains(&format!("Repeat it: `{command}`")), "{markdown}");
+        assert_eq!(diagnosis.document().repeat.as_ref(), Some(&command));
+        command
+    };
+    assert_eq!(repeated(&fixture, &experiment, &compare), "h2lab compare --loss 3% -c 4");
+    let whole = "h2lab diagnose --origin nginx --config 'my site.conf' --budget 20s";
+    // No other command takes the user's configuration, or the setting of a server.
+    assert_eq!(repeated(&fixture, &experiment, &[]), format!("{whole} --seed 42"));
+    let change = Change { knob: settings::Knob::H2Requests, value: Some(9) };
+    let setting = ServerSetting { change, words: "x".to_owned(), causes: vec!["LOSS101".to_owned()] };
+    let trials = vec![trial(Knob::Server(setting), Outcome::Confirmed, 1.8)];
+    let of_server = Experiment { trials, ..experiment.clone() };
+    assert_eq!(repeated(&fixture, &of_server, &compare), format!("{whole} --seed 42"));
+    fixture.run.command.push("--seed=7".to_owned());
+    assert_eq!(repeated(&fixture, &of_server, &compare), format!("{whole} --seed=7"));
+    let untried = Experiment { trials: Vec::new(), ..experiment };
+    assert_eq!(diagnosis(&fixture, &untried, subject).document().repeat, None);
+}
+
+#[test]
+fn what_was_ruled_out_is_counted() {
+    let fixture = Fixture::new();
+    let mut experiment = experiment(&fixture);
+    let said = |experiment: &Experiment| {
+        diagnosis(&fixture, experiment, fixture.findings[0].cell).ruled_out().join("\n")
+    };
+    let one = "lateness, in this one: frames up to 64 KiB.";
+    assert!(said(&experiment).contains(one), "{}", said(&experiment));
+    experiment.trials.push(trial(Knob::SingleFlight, Outcome::Refuted, 1.0));
+    let two = "lateness, in these 2: frames up to 64 KiB, one dial for all that wait.";
+    assert!(said(&experiment).contains(two), "{}", said(&experiment));
+}
+
+#[test]
+fn each_cause_without_a_rule_is_listed_under_what_it_needs_where_there_is_something_to_explain() {
+    let fixture = Fixture::new();
+    let mut experiment = experiment(&fixture);
+    let subject = fixture.findings[0].cell;
+    let said = diagnosis(&fixture, &experiment, subject).ruled_out();
+    let line = |words: &str| said.iter().find(|line| line.contains(words)).map_or("", String::as_str);
+    let (view, rule) = (line("without a view of the server"), line("no rule reads it"));
+    let client = line("in a client of yours only");
+    let unchecked = diagnosis(&fixture, &experiment, subject).document().unchecked;
+    for cause in CAUSES {
+        assert_eq!(view.contains(cause.id), matches!(cause.status, Status::NeedsServer(_)), "{}", cause.id);
+        assert_eq!(rule.contains(cause.id), matches!(cause.status, Status::Page(_)), "{}", cause.id);
+        assert_eq!(client.contains(cause.id), matches!(cause.status, Status::OfClient(_)), "{}", cause.id);
+        let its = unchecked.iter().find(|one| one.id == cause.id).map(|one| one.needs.as_str());
+        assert_eq!(its, cause.status.needs(), "{}", cause.id);
+    }
+    experiment.verdict = fixture.analysis.verdicts.iter().find(|one| one.is_no_slower()).cloned();
+    let healthy = diagnosis(&fixture, &experiment, subject);
+    assert!(healthy.document().unchecked.is_empty());
+    assert!(healthy.ruled_out().iter().all(|line| !line.contains("a view of the server")));
+}
+
+#[test]
+fn a_finding_whose_changes_were_all_in_vain_says_so_and_has_only_the_fixes_that_were_not_tried() {
+    let mut fixture = Fixture::new();
+    let subject = fixture.findings[0].cell;
+    let wish = Wish { knob: settings::Knob::UpstreamConnections, role: Role::Client, value: Some(16) };
+    fixture.findings[0].fixes[0].wish = Some(wish);
+    let not_tried = Fix::new("nginx", "listen 443 quic", "streams that do not wait for one another");
+    fixture.findings[0].fixes.push(not_tried.clone());
+    let before = fixture.findings[0].clone();
+    let tried = |fixture: &Fixture, outcomes: [Outcome; 2]| {
+        let [first, second] = outcomes;
+        let trials = vec![
+            trial(Knob::Connections(4), first, 1.0),
+            trial(Knob::Connections(16), second, 0.8),
+            trial(Knob::LongFrames, Outcome::Refuted, 1.0),
+        ];
+        Experiment { trials, ..experiment(fixture) }
+    };
+    let vain = tried(&fixture, [Outcome::Refuted, Outcome::Worse]);
+    let own = diagnosis(&fixture, &vain, subject).own_findings().remove(0);
+    assert_eq!(own.fixes, [not_tried]);
+    let told = "; tried here: no effect of 15 % or more with 4 connections; worse here with 16 connections";
+    assert_eq!(own.cost, format!("{}{told}", before.cost.trim_end_matches('.')));
+    let sarif = diagnosis(&fixture, &vain, subject).sarif();
+    let message = sarif["runs"][0]["results"][0]["message"]["text"].as_str().expect("text");
+    assert!(message.contains("\nrefuted: 4 connections") && !message.contains("fix, client"), "{message}");
+    assert!(message.contains("fix, nginx: listen 443 quic"), "{message}");
+    let open = tried(&fixture, [Outcome::Refuted, Outcome::Undecided]);
+    assert_eq!(diagnosis(&fixture, &open, subject).own_findings(), std::slice::from_ref(&before));
+    // Response times do not disprove what costs failed requests.
+    fixture.findings[0].of_failures = true;
+    assert_eq!(diagnosis(&fixture, &vain, subject).own_findings()[0].fixes, before.fixes);
 }

@@ -7,7 +7,7 @@ use super::runs::ratio;
 use super::{
     CellDocument, Document, FramesDocument, GeneratorDocument, HandshakesDocument, LatenciesDocument,
     LatencyDocument, LinkDocument, MemoryDocument, RunsDocument, SettingPairDocument, SettingsDocument,
-    StallsDocument, TcpDocument, VerdictDocument,
+    StallsDocument, TcpDocument, UnexplainedDocument, VerdictDocument,
 };
 use crate::{Report, answer, bulk_cells, sentences};
 use h2lab_analysis::stats::{
@@ -44,11 +44,17 @@ pub fn document(report: &Report<'_>) -> Document {
         verdicts: report.analysis.verdicts.iter().map(|v| verdict(report, v)).collect(),
         pairs: report.analysis.pairs.iter().map(|one| pair(report, one)).collect(),
         findings: report.findings.to_vec(),
+        unexplained: unexplained(report),
         study: super::study::document(report),
         machines: super::machines::machines_of(report),
         reproductions: super::machines::reproductions(report),
         warnings: report.analysis.warnings.clone(),
     }
+}
+
+fn unexplained(report: &Report<'_>) -> Vec<UnexplainedDocument> {
+    let parts = sentences::unexplained(report).into_iter();
+    parts.map(|(cell, part)| UnexplainedDocument { cell, part: rounded(part) }).collect()
 }
 
 /// Each cell; those of bulk work with their transfers.
@@ -244,7 +250,7 @@ fn verdict(report: &Report<'_>, verdict: &CellVerdict) -> VerdictDocument {
         tail: verdict.tail_ratio.as_ref().map(ratio),
         median: verdict.median_ratio.as_ref().map(ratio),
         median_verdict: verdict.median_conclusion.map(|conclusion| conclusion.name().to_owned()),
-        throughput: verdict.throughput.as_ref().map(super::runs::rate_ratio),
+        throughput: verdict.throughput.or(verdict.bytes).as_ref().map(super::runs::rate_ratio),
         floor_us: micros(verdict.floor),
         word: crate::machines::word(verdict).to_owned(),
         sentence: sentences::verdict(report, verdict),

@@ -413,7 +413,9 @@ mod tests {
     fn it_reads_back_as_written() {
         let written = bulk_document(&record());
         let text = serde_json::to_string(&written).unwrap();
-        assert_eq!(serde_json::from_str::<BulkDocument>(&text).unwrap(), written);
+        // As text: the wish behind a fix is not written.
+        let read: BulkDocument = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
     }
 
     #[test]

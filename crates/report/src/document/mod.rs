@@ -88,11 +88,15 @@ pub struct Document {
     pub cells: Vec<CellDocument>,
     /// Each cell of a group against the group's baseline.
     pub verdicts: Vec<VerdictDocument>,
-    /// Cells that differ in one setting (congestion control, sysctls, servers, an engine), against the first value of it.
+    /// Cells that differ in one setting (connections, congestion control, a sysctl, the server, a setting of an engine), against
+    /// the first value of it.
     #[serde(default)]
     pub pairs: Vec<SettingPairDocument>,
     /// Diagnoses, dearest first.
     pub findings: Vec<Finding>,
+    /// What these leave of the differences that they divide; a difference that they explain to 99 % or more is left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unexplained: Vec<UnexplainedDocument>,
     /// The study's part; null unless the scenario says `study = true`.
     #[serde(default)]
     pub study: Option<StudyDocument>,
@@ -104,6 +108,15 @@ pub struct Document {
     pub reproductions: Vec<ReproductionDocument>,
     /// Warnings about the measurement as a whole.
     pub warnings: Vec<String>,
+}
+
+/// What the findings about a cell leave of its difference from the other protocol.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UnexplainedDocument {
+    /// The index of the cell.
+    pub cell: u32,
+    /// The part that they do not explain, 0 to 1.
+    pub part: f64,
 }
 
 /// One cell.
@@ -386,7 +399,8 @@ pub struct VerdictDocument {
     pub median: Option<RatioDocument>,
     /// What the medians alone would say: `faster`, `slower`, `no-difference`.
     pub median_verdict: Option<String>,
-    /// The ratio of the throughputs of two closed loops whose latencies are compared; null for any other.
+    /// The ratio of the throughputs of two closed loops whose latencies are compared; of two cells of bulk work, that of their
+    /// bytes per second; null for any other.
     pub throughput: Option<RateRatio>,
     /// Differences below this are not claimed.
     pub floor_us: f64,
@@ -401,7 +415,8 @@ pub struct VerdictDocument {
 /// correction for all pairs of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SettingPairDocument {
-    /// `congestion`, `sysctls`, `parties`, `client-engine` or `server-engine`.
+    /// The kind of the setting: `connections`, `streams`, `dial`, `congestion`, `sysctls`, `parties`, `client-engine` or
+    /// `server-engine`.
     pub setting: String,
     /// The comparison.
     #[serde(flatten)]

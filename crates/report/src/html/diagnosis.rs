@@ -32,7 +32,8 @@ pub fn diagnosis_page(diagnosis: &Diagnosis<'_>) -> String {
     Shell {
         kind: "diagnose".to_owned(),
         answer: diagnosis.answer(),
-        notes: super::about(&diagnosis.report),
+        // What was seen of a client is among what is open, and something was changed.
+        notes: if diagnosis.unread.is_some() { Vec::new() } else { super::about(&diagnosis.report) },
         sections,
         style: super::RUN_STYLE,
         script: super::RUN_SCRIPT,
@@ -49,8 +50,7 @@ fn experiments(diagnosis: &Diagnosis<'_>) -> String {
     let columns = PLACES.map(|place| (COLUMNS[place].title, COLUMNS[place].unit)).to_vec();
     let rows = diagnosis.rows().iter().map(|row| PLACES.map(|place| row[place].clone()).to_vec()).collect();
     let table = parts::table(&(columns, rows));
-    let repeat = diagnosis.repeated().map(|command| format!("Repeat it: `{command}`"));
-    let notes: Vec<String> = std::iter::once(CORRECTED.to_owned()).chain(repeat).collect();
+    let notes = [CORRECTED.to_owned(), format!("Repeat it: `{}`", diagnosis.repeated())];
     table + &parts::list(&notes, notes.len(), "")
 }
 
@@ -81,6 +81,7 @@ mod tests {
             repeat: &[],
             fix: Some(&fix),
             is_via: false,
+            unread: None,
             took: None,
         });
         assert_sound(&page);
@@ -100,6 +101,7 @@ mod tests {
             repeat: &["h2lab".to_owned()],
             fix: None,
             is_via: false,
+            unread: None,
             took: None,
         };
         let page = diagnosis_page(&diagnosis);

@@ -22,7 +22,7 @@ const SHOWN: usize = 10;
 /// What limited pairs, and what lifts each limit.
 #[derive(Serialize)]
 struct Limits<'a> {
-    limits: &'a [(String, Option<String>)],
+    limits: &'a [(String, Vec<String>)],
 }
 
 /// The transfers of a fleet as a page that loads nothing.
@@ -120,8 +120,9 @@ fn picture(record: &FleetRecord, form: Form) -> String {
 mod tests {
     use super::super::tests::assert_sound;
     use super::*;
-    use h2lab_model::bulk::{Binding, BindingKind, Certainty};
+    use h2lab_model::bulk::{Binding, BindingKind};
     use h2lab_model::fleet::{PairEnd, testing};
+    use h2lab_model::{Confidence, Fix};
 
     #[test]
     fn what_lifts_a_limit_has_a_line_of_its_own() {
@@ -130,13 +131,15 @@ mod tests {
         figures.limit = Some(Binding {
             kind: BindingKind::StreamWindow,
             cause: None,
-            certainty: Certainty::Guessed,
+            confidence: Some(Confidence::Guessed),
             sentence: "its window is small.".to_owned(),
-            fix: Some("-w 16M".to_owned()),
+            fixes: vec![Fix::new("client", "-w 16M", "a larger window"), Fix::new("client", "-c 2", "two")],
         });
         let page = fleet_page(&record);
         assert_sound(&page);
-        assert!(page.contains("its window is small.\n<br><b>Fix:</b> -w 16M\n</li>"), "{page}");
+        let fix = |text: &str| format!("\n<br><b>Fix:</b> client: {text}");
+        let lines = [fix("-w 16M - a larger window"), fix("-c 2 - two")].concat();
+        assert!(page.contains(&format!("its window is small.{lines}\n</li>")), "{page}");
     }
 
     #[test]

@@ -93,6 +93,8 @@ struct FindingsPart {
     findings: Vec<FindingBox>,
     /// How many are shown unfolded.
     shown: usize,
+    /// What they leave of each difference.
+    unexplained: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -364,6 +366,7 @@ fn findings(report: &Report<'_>) -> String {
         hops: sentences::hops(report),
         findings: report.findings.iter().map(|finding| finding_box(report, finding)).collect(),
         shown: SHOWN,
+        unexplained: sentences::unexplained_lines(report),
     };
     render(include_str!("findings.html"), &page)
 }

@@ -6,7 +6,7 @@ use super::parts;
 use super::shell::{Repeat, Section, Shell};
 use super::template::render;
 use crate::format::plural;
-use crate::probe::{amount, closing, known_limits};
+use crate::probe::{amount, causes_of, closing, known_limits};
 use h2lab_model::probe::{Check, CheckEvidence, Group, Mark, ProbeReport, Subject, Verdict};
 use h2lab_wire::trace::Direction;
 
@@ -35,6 +35,8 @@ struct CheckBox {
     code: String,
     summary: String,
     evidence: Vec<Seen>,
+    /// The ids of the causes that it is evidence for.
+    causes: Vec<&'static str>,
     fixes: Vec<(String, String, String)>,
     failed: bool,
 }
@@ -150,6 +152,7 @@ fn check_box(n: usize, check: &Check) -> CheckBox {
         code: check.id.clone(),
         summary: check.summary.clone(),
         evidence: check.evidence.iter().map(seen).collect(),
+        causes: causes_of(check).map(|cause| cause.id).collect(),
         fixes: check
             .fix
             .iter()
@@ -202,6 +205,8 @@ mod tests {
             assert!(page.contains(words), "{words}");
         }
         assert!(page.find("Failed checks") < page.find("Every check"));
+        // Once among what failed and once with its evidence; the others did not fail.
+        assert_eq!(page.matches("<b>Cause</b> CONN108: <code>h2lab explain CONN108</code>").count(), 2);
     }
 
     #[test]

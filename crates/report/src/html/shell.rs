@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::template::render;
-use crate::format::{shell_word, without_flags};
+use crate::format::repeated_line;
 use h2lab_base::units::base64;
 use h2lab_transfer::{Algorithm, Digest};
 
@@ -84,16 +84,9 @@ pub(super) struct Repeat {
 }
 
 impl Repeat {
-    /// The command line for a shell, with the seed that was drawn and without the folder, which would be there already.
+    /// The command line for a shell.
     fn command_line(&self) -> String {
-        let has_seed = self.command.iter().any(|word| word == "--seed" || word.starts_with("--seed="));
-        // The folder of the program is of no use elsewhere.
-        let program = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
-        let command = without_flags(&self.command, &["--out"]);
-        let words = command.iter().enumerate();
-        let words = words.map(|(n, word)| if n == 0 { program(word) } else { shell_word(word) });
-        let seed = self.seed.filter(|_| !has_seed && !self.command.is_empty());
-        words.chain(seed.map(|seed| format!("--seed {seed}"))).collect::<Vec<_>>().join(" ")
+        repeated_line(&self.command, self.seed)
     }
 
     /// The text to cite it by.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::causes_of;
 use crate::junit::{Case, CaseOutcome, Suites};
 use h2lab_model::probe::{Check, Group, ProbeReport, Verdict};
 
@@ -38,7 +39,7 @@ fn case(check: &Check) -> Case {
     }
 }
 
-/// Evidence and fixes, one per line.
+/// Evidence, causes and fixes, one per line.
 pub(super) fn details(check: &Check) -> String {
     let mut out = String::new();
     for evidence in &check.evidence {
@@ -46,6 +47,9 @@ pub(super) fn details(check: &Check) -> String {
         for item in &evidence.items {
             let _ = writeln!(out, "  {:?} {:.3} ms: {}", item.direction, item.at_ms, item.seen);
         }
+    }
+    for cause in causes_of(check) {
+        let _ = writeln!(out, "cause {}: h2lab explain {}", cause.id, cause.id);
     }
     for fix in &check.fix {
         let _ = writeln!(out, "fix, {}: {} ({})", fix.product, fix.setting, fix.why);

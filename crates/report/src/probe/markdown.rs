@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::closing;
+use super::{closing, probe_document};
 use crate::markdown::{escaped, table};
 use h2lab_model::probe::{Check, ProbeReport, Verdict};
 
@@ -25,6 +25,10 @@ pub fn probe_markdown(report: &ProbeReport) -> String {
     };
     let rows: Vec<Vec<String>> = report.checks.iter().map(row).collect();
     table(&mut out, &titles, &[true; 4], &rows);
+    for cause in probe_document(report).causes {
+        let checks = cause.checks.join(", ");
+        let _ = write!(out, "\n- cause {} of {checks}: `h2lab explain {}`", cause.id, cause.id);
+    }
     let failed = report.checks.iter().filter(|check| check.verdict == Verdict::Fail);
     for fix in failed.flat_map(|check| &check.fix) {
         let _ = write!(out, "\n- fix: {}: `{}` - {}", fix.product, fix.setting, escaped(&fix.why));
@@ -47,5 +51,6 @@ mod tests {
         assert!(text.starts_with("# h2lab probe: http://127.0.0.1:8080/ (nginx/1.22.1)\n"), "{text}");
         assert_eq!(text.matches("\n| PROT101").count(), 5, "{text}");
         assert!(text.contains("(in clear \\<&\"\\>)") && text.contains("\n- fix: "), "{text}");
+        assert!(text.contains("\n- cause CONN108 of PROT101: `h2lab explain CONN108`"), "{text}");
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::causes_of;
 use super::junit::details;
 use crate::sarif::{SarifResult, log};
 use h2lab_model::probe::{Check, CheckMeta, ProbeReport, Severity, Verdict, explain};
@@ -34,6 +35,7 @@ fn result(check: &Check, target: &str) -> SarifResult {
     let case = check.case.as_ref().map(|case| format!("{case}: ")).unwrap_or_default();
     let is_failed = check.verdict == Verdict::Fail;
     let details = if is_failed { format!("\n{}", details(check)) } else { String::new() };
+    let causes: Vec<&str> = causes_of(check).map(|cause| cause.id).collect();
     SarifResult {
         rule: check.id.clone(),
         kind: match check.verdict {
@@ -46,7 +48,12 @@ fn result(check: &Check, target: &str) -> SarifResult {
         level: level(check.severity),
         target: target.to_owned(),
         message: format!("{case}{}{details}", check.summary),
-        properties: json!({ "verdict": check.verdict, "severity": check.severity, "evidence": check.evidence }),
+        properties: json!({
+            "verdict": check.verdict,
+            "severity": check.severity,
+            "causes": causes,
+            "evidence": check.evidence,
+        }),
     }
 }
 
@@ -91,5 +98,10 @@ mod tests {
             .map(|result| result["kind"].as_str().unwrap())
             .collect();
         assert_eq!(kinds, ["fail", "pass", "informational", "notApplicable", "open"]);
+        let [failed, passed] = [&run["results"][0], &run["results"][1]];
+        assert_eq!(failed["properties"]["causes"], json!(["CONN108"]));
+        let message = failed["message"]["text"].as_str().unwrap();
+        assert!(message.contains("\ncause CONN108: h2lab explain CONN108\n"), "{message}");
+        assert_eq!(passed["properties"]["causes"], json!([]), "it did not fail");
     }
 }

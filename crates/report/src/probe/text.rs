@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::causes_of;
 use crate::TextStyle;
 use crate::format::plural;
 use crate::prose::hanging;
@@ -93,6 +94,9 @@ fn render(
     }
     if repeats {
         return;
+    }
+    for cause in causes_of(check) {
+        let _ = writeln!(out, "{gap}cause {}: h2lab explain {}", cause.id, cause.id);
     }
     let (own, others) = fixes(check, report.software.as_deref());
     for fix in own {

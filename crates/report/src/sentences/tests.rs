@@ -228,3 +228,15 @@ fn a_clause_begins_small_unless_with_a_name() {
     assert_eq!(lower_first("Every drop"), "every drop");
     assert_eq!(lower_first("HTTP/2 stalls"), "HTTP/2 stalls");
 }
+
+#[test]
+fn what_findings_leave_is_told_of_each_cell_whose_difference_they_divide() {
+    let mut fixture = Fixture::new();
+    let first = fixture.findings[0].clone();
+    let of = |cell, explains| Finding { cell, explains, ..first.clone() };
+    fixture.findings =
+        vec![of(5, Some(0.5)), of(4, Some(0.0)), of(3, None), of(2, Some(0.99)), of(5, Some(0.25))];
+    assert_eq!(unexplained(&fixture.report()), [(5, 0.25)]);
+    fixture.findings[3].explains = Some(0.75);
+    assert_eq!(unexplained(&fixture.report()), [(5, 0.25), (2, 0.25)]);
+}

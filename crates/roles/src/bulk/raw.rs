@@ -159,7 +159,7 @@ pub fn fetch(job: &RawJob<'_>, notify: &mut dyn FnMut(Duration)) -> io::Result<R
     for index in 0..job.connections {
         let stream = StreamSocket::connect(
             &Endpoint::Tcp(job.address),
-            &ConnectOptions { congestion: job.congestion, mark: None },
+            &ConnectOptions { congestion: job.congestion, ..ConnectOptions::default() },
         )?;
         reactor.submit_connect(Token(index), stream)?;
         let record = connect::record(index, job.address.port(), clock.now());

@@ -168,6 +168,7 @@ impl UpgradeOffer {
 
 /// Where to connect to and how: the same for all connections of a cell.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct DialTarget {
     /// Where the server is.
     pub address: Endpoint,
@@ -179,6 +180,8 @@ pub struct DialTarget {
     pub congestion: Option<String>,
     /// The mark of its packets over TCP (`SO_MARK`).
     pub mark: Option<u32>,
+    /// Whether what is read over TCP is acknowledged at once (`TCP_QUICKACK`).
+    pub quick_acks: bool,
     /// How `h2c` by upgrade is asked for. `None` begins with HTTP/2 at once.
     pub upgrade: Option<UpgradeOffer>,
     /// Whether a server that has acknowledged a whole request and sends nothing until the timeout is to blame for that.
@@ -216,6 +219,7 @@ impl DialTarget {
             engine: defaults::engine(tls.is_some()),
             congestion,
             mark: None,
+            quick_acks: false,
             upgrade: None,
             blames_silence: false,
             gathers: false,
@@ -292,7 +296,11 @@ impl Dial {
                 Err(error) => dial.fail(now, ConnectError::Io(error)),
             };
         }
-        let options = ConnectOptions { congestion: target.congestion.as_deref(), mark: target.mark };
+        let options = ConnectOptions {
+            congestion: target.congestion.as_deref(),
+            mark: target.mark,
+            quick_acks: target.quick_acks,
+        };
         match StreamSocket::connect(&target.address, &options)
             .and_then(|stream| reactor.submit_connect(token, stream))
         {

@@ -109,6 +109,7 @@ impl<'a> Driver<'a> {
         target.engine.limits.head = Some(cell.work.timeout);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
         target.connect_timeout = cell.policy.connect_timeout.unwrap_or(target.connect_timeout);
+        target.quick_acks = cell.policy.quick_acks;
         target.tap = spec.tap;
         target.blames_silence = cell.link.as_ref().is_none_or(|link| !link.may_drop());
         target.upgrade = upgrades.then(|| UpgradeOffer::of(prepared.authority(), cell.work.has_bodies()));

@@ -31,6 +31,8 @@ pub struct OriginConfig {
     pub nagle: bool,
     /// What it presents and requires in TLS; by default a self-signed certificate made at start.
     pub tls: ServerTlsOptions,
+    /// Whether it accepts HTTP/1.1 alone over TLS, whatever a client offers.
+    pub http1: bool,
     /// Settings of the engines: windows, frame size, streams, requests per connection.
     pub engine: Config,
     /// Memory for the receive windows of all connections, in bytes.
@@ -50,6 +52,8 @@ pub struct OriginConfig {
     pub on_exceeded: Option<fn(&Exceeded, usize)>,
     /// Called with a line of [`quic_samples`](super::quic_samples) about a QUIC connection, every 10 ms at most.
     pub on_quic_sample: Option<fn(&str)>,
+    /// Called with a line of [`counts`](super::counts), every 100 ms while requests come.
+    pub on_counts: Option<fn(&str)>,
 }
 
 /// The default of how long requests in progress may take when the server is stopped.
@@ -100,6 +104,7 @@ impl OriginConfig {
             congestion: None,
             nagle: false,
             tls: ServerTlsOptions::default(),
+            http1: false,
             engine,
             window_budget: DEFAULT_WINDOW_BUDGET,
             memory: resources::memory() / 4,
@@ -109,6 +114,7 @@ impl OriginConfig {
             drain_timeout: DRAIN_TIMEOUT,
             on_exceeded: None,
             on_quic_sample: None,
+            on_counts: None,
         }
     }
 

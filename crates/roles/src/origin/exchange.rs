@@ -529,13 +529,13 @@ mod tests {
 
     impl Tunnel {
         fn new(room: usize) -> Self {
-            Self::with(room, Config::new(Role::Client))
+            Self::with(room, &Config::new(Role::Client))
         }
 
-        fn with(room: usize, client: Config) -> Self {
+        fn with(room: usize, client: &Config) -> Self {
             let config = Config { connect_protocol: true, ..Config::new(Role::Server) };
             Self {
-                client: Connection::h2(client, NOW),
+                client: Connection::h2(*client, NOW),
                 server: Connection::h2(config, NOW),
                 exchange: None,
                 room,
@@ -639,7 +639,7 @@ mod tests {
         const WINDOW: usize = 65_535;
         let mut config = Config::new(Role::Client);
         config.flow.manual_release = true;
-        let mut tunnel = Tunnel::with(1 << 20, config);
+        let mut tunnel = Tunnel::with(1 << 20, &config);
         let stream = tunnel.open();
         let letters: Vec<u8> = (0..1_000_000_u32).map(|k| (k % 251) as u8).collect();
         let mut sent = 0;

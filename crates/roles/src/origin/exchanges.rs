@@ -50,6 +50,11 @@ impl Exchanges {
         self.held
     }
 
+    /// Whether no request is to be answered.
+    pub fn is_empty(&self) -> bool {
+        self.by_stream.is_empty()
+    }
+
     /// When the first of the waiting exchanges is due; [`Time::NEVER`] if none is.
     pub fn next_due(&self) -> Time {
         self.waiting.first().map_or(Time::NEVER, |(due, _)| *due)

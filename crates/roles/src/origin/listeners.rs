@@ -28,9 +28,10 @@ impl Listeners {
     /// Listens on the addresses of `config`: first in clear, then for each address with TLS, over UDP before TCP.
     pub fn open(config: &OriginConfig, reactor: &mut Reactor) -> Result<Self, OriginError> {
         let names = ["localhost", "server", "127.0.0.1", "::1"];
+        let alpn: &[&str] = if config.http1 { &["http/1.1"] } else { &["h2", "http/1.1"] };
         let tls = match config.tls_listen.as_slice() {
             [] => None,
-            _ => Some(ServerTls::new(&config.tls, &names, &["h2", "http/1.1"])?),
+            _ => Some(ServerTls::new(&config.tls, &names, alpn)?),
         };
         let mut listeners = Self { listening: Vec::new(), endpoints: Vec::new(), tls };
         for &address in &config.listen {

@@ -7,6 +7,7 @@
 mod begin;
 mod bulk;
 mod config;
+pub mod counts;
 mod digests;
 mod early;
 mod exchange;
@@ -45,6 +46,7 @@ use crate::bulk::SHORTEST_PAUSE;
 use crate::heartbeat::Heartbeat;
 pub use bulk::{Bulk, OriginContent};
 pub use config::{GoAwayMode, Listening, MAX_CONCURRENT_STREAMS, OriginConfig, OriginError, UPGRADE_BODY};
+use counts::Counter;
 use h2lab_net::clock::{Clock, RunnableTime};
 use h2lab_net::quic::{ConnectionEvent, Incoming, QuicEndpoint, RoutedDatagram};
 use h2lab_net::reactor::{Completion, Reactor, Token};
@@ -66,6 +68,12 @@ pub struct Served {
     pub connections: u64,
     /// Of these, the connections without a single request.
     pub useless: u64,
+    /// Of `connections`, those of HTTP/2 and HTTP/3.
+    pub multiplexed: u64,
+    /// Frames that were sent on these.
+    pub frames: u64,
+    /// System calls that wrote to TCP sockets.
+    pub writes: u64,
     /// Bytes of HTTP that were sent: bodies, heads and frames, before they were encrypted.
     pub sent: u64,
     /// Segments that the kernel sent again, of all TCP connections; `None` if it reports none.
@@ -79,13 +87,21 @@ pub struct Served {
 }
 
 impl Served {
-    /// Counts a connection, as far as it has come.
-    fn add(&mut self, session: &ServerSession) {
+    /// Counts what a connection has carried so far.
+    fn count(&mut self, session: &ServerSession) {
         let requests = session.requests;
         self.requests += u64::from(requests);
         self.connections += 1;
         self.useless += u64::from(requests == 0);
+        self.multiplexed += u64::from(session.is_multiplexed());
+        self.frames += session.frames_sent();
+        self.writes += session.tcp().map_or(0, StreamSocket::writes);
         self.sent += session.sent;
+    }
+
+    /// The same, with what the kernel counted of it.
+    fn add(&mut self, session: &ServerSession) {
+        self.count(session);
         let Some(tcp) = session.tcp() else { return };
         if let Ok(info) = TcpInfo::of(tcp) {
             *self.retransmits.get_or_insert(0) += u64::from(info.retransmits);
@@ -143,6 +159,8 @@ struct Server<'a> {
     memory: u64,
     /// `None` unless somebody takes them.
     samples: Option<QuicSamples>,
+    /// Likewise.
+    counter: Option<Counter>,
     /// Of the connections that are over.
     served: Served,
 }
@@ -176,6 +194,7 @@ impl<'a> Server<'a> {
             budget: WindowBudget::new(config.window_budget),
             memory: 0,
             samples: config.on_quic_sample.map(|_| QuicSamples::default()),
+            counter: config.on_counts.map(|_| Counter::default()),
             served: Served::default(),
         })
     }
@@ -193,6 +212,7 @@ impl<'a> Server<'a> {
             if now >= beat_at {
                 heartbeat.beat(beat_at, now, runnable.ns());
                 beat_at = now + STOP_PERIOD;
+                self.tell_counts();
             }
         }
         self.served.paused = heartbeat.paused;
@@ -213,6 +233,16 @@ impl<'a> Server<'a> {
         let mut served = self.served.clone();
         self.sessions.iter().flatten().for_each(|session| served.add(session));
         served
+    }
+
+    /// Tells what was counted so far, if there is something new.
+    fn tell_counts(&mut self) {
+        let (Some(counter), Some(tell)) = (&mut self.counter, self.config.on_counts) else { return };
+        let mut served = self.served.clone();
+        self.sessions.iter().flatten().for_each(|session| served.count(session));
+        if let Some(line) = counter.line(self.clock, &served) {
+            tell(&line);
+        }
     }
 
     /// Waits until something happens, or `until`, and deals with it.
@@ -370,10 +400,15 @@ impl<'a> Server<'a> {
         let slot = token.0 as usize - self.listeners.count();
         let Some(session) = self.sessions.get_mut(slot).and_then(Option::as_mut) else { return };
         session.limit_memory(self.config, self.config.memory.saturating_sub(self.memory));
+        let was_busy = session.is_busy();
         work(session, self.clock, self.config);
         self.memory = self.memory + session.memory() - session.counted;
         session.counted = session.memory();
         let (is_over, deadline) = (session.is_over(), session.deadline());
+        let is_busy = session.is_busy() && !is_over;
+        if let Some(counter) = self.counter.as_mut().filter(|_| is_busy != was_busy) {
+            counter.turned(self.clock.now(), is_busy);
+        }
         if let (Some(samples), Some(take), Some(quic)) =
             (&mut self.samples, self.config.on_quic_sample, session.quic())
             && let Some(line) = samples.line(self.clock, quic)

@@ -113,6 +113,21 @@ impl ServerSession {
         self.transport.tcp()
     }
 
+    /// Whether it can carry several requests at a time.
+    pub const fn is_multiplexed(&self) -> bool {
+        matches!(self.engine, Some(Connection::H2(_) | Connection::H3(_)))
+    }
+
+    /// Frames that it has sent.
+    pub fn frames_sent(&self) -> u64 {
+        self.engine.as_ref().map_or(0, |engine| engine.counters().frames_sent.iter().sum())
+    }
+
+    /// Whether a request is to be answered.
+    pub fn is_busy(&self) -> bool {
+        !self.exchanges.is_empty()
+    }
+
     /// Whether it has ended and can be dropped.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over

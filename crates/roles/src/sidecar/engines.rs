@@ -29,8 +29,8 @@ pub struct Engines {
 
 impl Engines {
     /// None yet, of this configuration.
-    pub const fn new(of: Config) -> Self {
-        Self { of, made: [const { [const { None }; 3] }; 3] }
+    pub const fn new(of: &Config) -> Self {
+        Self { of: *of, made: [const { [const { None }; 3] }; 3] }
     }
 
     /// The engine of a connection that was accepted. `config` is the current configuration; if it has changed, the
@@ -56,7 +56,7 @@ impl Engines {
 
     fn follow(&mut self, config: &Config) {
         if self.of != *config {
-            *self = Self::new(*config);
+            *self = Self::new(config);
         }
     }
 
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn connections_that_are_alike_share_a_configuration_and_follow_a_new_one() {
         let mut config = Config::new(Role::Server);
-        let mut engines = Engines::new(config);
+        let mut engines = Engines::new(&config);
         let mut open: Vec<Connection> = Vec::new();
         for (version, by) in [
             (Version::H1, Carrier::Clear),

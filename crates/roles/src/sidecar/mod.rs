@@ -246,7 +246,7 @@ impl<'a> Sidecar<'a> {
             now: clock.now(),
             slots: Vec::new(),
             free: Vec::new(),
-            engines: Engines::new(config.server),
+            engines: Engines::new(&config.server),
             spare: SpareBuffers::default(),
             exchanges: Exchanges::default(),
             dirty: Vec::new(),

@@ -26,9 +26,14 @@ pub(crate) fn put_string(bytes: &[u8], bits: u32, pattern: u8, out: &mut Vec<u8>
         encode(coded as u32, bits, pattern | 1 << bits, out);
         huffman::encode(bytes, out);
     } else {
-        encode(bytes.len() as u32, bits, pattern, out);
-        out.extend_from_slice(bytes);
+        put_plain_string(bytes, bits, pattern, out);
     }
+}
+
+/// Appends a string literal as it is, without the Huffman code; otherwise as [`put_string`].
+pub(crate) fn put_plain_string(bytes: &[u8], bits: u32, pattern: u8, out: &mut Vec<u8>) {
+    encode(bytes.len() as u32, bits, pattern, out);
+    out.extend_from_slice(bytes);
 }
 
 /// Reads the representations of one block in order.

@@ -12,7 +12,7 @@ pub(crate) mod table;
 
 pub(crate) use block::{Block, FieldEncoder};
 pub(crate) use field::{FieldKind, FieldList};
-pub(crate) use integer::{Reader, put_string};
+pub(crate) use integer::{Reader, put_plain_string, put_string};
 
 /// A block that cannot be decoded; holds the reason. In HTTP/2 a connection error of type `COMPRESSION_ERROR` (RFC 9113
 /// §4.3), because the two dynamic tables may differ from here on; in HTTP/3 of type `QPACK_DECOMPRESSION_FAILED` (RFC

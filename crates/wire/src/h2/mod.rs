@@ -184,7 +184,7 @@ impl Connection {
             rest: None,
             output: Output::default(),
             decoder: Decoder::new(config.header_table_size),
-            encoder: Encoder::new(),
+            encoder: Encoder::with(config.encoder_table_size, config.huffman),
             cached_header_block: CachedHeaderBlock::default(),
             assembly: Assembly::default(),
             fields: FieldList::with_most_decoded(
@@ -316,6 +316,8 @@ impl Connection {
         }
         let limit = if self.is_established() {
             self.peer_settings.max_concurrent_streams
+        } else if self.config.await_settings {
+            0
         } else {
             STREAMS_BEFORE_SETTINGS
         };

@@ -84,7 +84,7 @@ pub struct Limit {
     /// How that is known.
     pub sentence: String,
     /// What to set.
-    pub fix: Option<String>,
+    pub fixes: Vec<Fix>,
 }
 
 /// Frames of a transfer.
@@ -228,6 +228,8 @@ pub struct Fix {
     pub product: String,
     /// The setting, as its configuration spells it.
     pub setting: String,
+    /// What it does and what it costs.
+    pub why: String,
 }
 
 /// A cell against the baseline of its group.

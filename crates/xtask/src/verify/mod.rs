@@ -24,7 +24,7 @@ use binary::H2lab;
 use items::Item;
 use outcome::ItemOutcome;
 
-pub use items::confirmed;
+pub use items::{confirmed, staged};
 
 /// A step of the plan whose promises can be shown.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -100,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Probe => items::probe(),
             Step::Settings => items::settings(),
             Step::Faults => items::faults(seed)?,
-            Step::Diagnose => items::diagnose(seed, arguments.ci)?,
+            Step::Diagnose => items::diagnose(seed, arguments.ci, arguments.only.is_empty())?,
             Step::Fix => items::fix(seed)?,
             Step::Sidecar => items::sidecar(),
             Step::Agents => items::agents(),
@@ -221,7 +221,7 @@ mod tests {
             items::probe(),
             items::settings(),
             items::faults(1).unwrap(),
-            items::diagnose(1, false).unwrap(),
+            items::diagnose(1, false, true).unwrap(),
             items::fix(1).unwrap(),
             items::agents(),
             items::package(),

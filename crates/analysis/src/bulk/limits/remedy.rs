@@ -2,6 +2,7 @@
 //! (`h2lab_model::settings`).
 
 use h2lab_base::units::{format_bytes, measured_time};
+use h2lab_model::Fix;
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{BindingKind, ConnectionFigures};
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise, proxies, rounded_up};
@@ -16,112 +17,121 @@ const SHORT_FRAME: u64 = 16_384;
 /// A frame length beyond which longer frames gain little.
 const LONG_FRAME: u64 = 1 << 20;
 
-/// What to set and where; `None` if no setting would help.
-pub(super) fn fix(kind: BindingKind, figures: &ConnectionFigures, speed: f64) -> Option<String> {
+/// What to set and where; empty if no setting would help. What cannot be set says what to look at.
+pub(super) fn fixes(kind: BindingKind, figures: &ConnectionFigures, speed: f64) -> Vec<Fix> {
     let receiver = &figures.receiver;
-    Some(match kind {
+    match kind {
         BindingKind::StreamWindow => {
             let need = Need::of(figures, speed, receiver.stream_window, Owner::Receiver, MOST_WINDOW);
-            window(figures, Knob::StreamWindow, "a stream window", &need)
+            vec![window(figures, Knob::StreamWindow, "a stream window", &need)]
         }
         BindingKind::ConnectionWindow => {
             let need = Need::of(figures, speed, receiver.connection_window, Owner::Receiver, MOST_WINDOW);
-            window(figures, Knob::ConnectionWindow, "a connection window", &need)
+            vec![window(figures, Knob::ConnectionWindow, "a connection window", &need)]
         }
         BindingKind::SendBuffer => {
             let need = Need::of(figures, speed, figures.sender.send_buffer, Owner::Sender, MOST_TCP_WINDOW);
-            format!("{} at the sender{}", need.written(&linux(), Knob::SendBuffer, Role::Kernel), need.why())
+            let why = format!("at the sender{}", need.why());
+            vec![kernel(Knob::SendBuffer, Some(need.bytes), why)]
         }
         BindingKind::ReceiveBuffer => {
             let need =
                 Need::of(figures, speed, receiver.receive_buffer, Owner::Receiver, 2 * MOST_TCP_WINDOW);
-            format!(
-                "{} at the receiver{}",
-                need.written(&linux(), Knob::ReceiveBuffer, Role::Kernel),
-                need.why()
-            )
+            let why = format!("at the receiver{}", need.why());
+            vec![kernel(Knob::ReceiveBuffer, Some(need.bytes), why)]
         }
         BindingKind::CongestionWindow => congestion(figures),
-        BindingKind::Disk => "a faster disk, or --discard to measure without it".to_owned(),
-        BindingKind::Cpu => cpu(figures),
-        BindingKind::Peer if figures.we_send => "check the receiver's disk and CPU".to_owned(),
-        BindingKind::Peer if figures.sender.tcp_busy.is_none() => {
-            "check the sender's rate limits, its source (an upstream, a disk) and its CPU".to_owned()
+        BindingKind::Disk => {
+            vec![Fix::new("disk", "a faster disk", "data waits for it; --discard measures without it")]
         }
-        BindingKind::Peer => "check the sender's disk, CPU and windows".to_owned(),
-        BindingKind::Link | BindingKind::Unknown => return None,
-    })
+        BindingKind::Cpu => cpu(figures),
+        BindingKind::Peer if figures.we_send => {
+            vec![Fix::new("receiver", "check its disk and its CPU", "it reads late what has arrived")]
+        }
+        BindingKind::Peer if figures.sender.tcp_busy.is_none() => vec![Fix::new(
+            "sender",
+            "check its rate limits, its source (an upstream, a disk) and its CPU",
+            "it gave no more",
+        )],
+        BindingKind::Peer => {
+            vec![Fix::new("sender", "check its disk, its CPU and its windows", "it had nothing to send")]
+        }
+        BindingKind::Link | BindingKind::Unknown => Vec::new(),
+    }
 }
 
 /// A window of the receiving end: our flag if we receive, else the setting of the server's product.
-fn window(figures: &ConnectionFigures, knob: Knob, what: &str, need: &Need) -> String {
+fn window(figures: &ConnectionFigures, knob: Knob, what: &str, need: &Need) -> Fix {
     let size = format_bytes(need.bytes);
     let each = if knob == Knob::StreamWindow { "stream" } else { "connection" };
     let why =
         format!("{}; that much memory, at most, for each {each} whose data is not read at once", need.why());
     if !figures.we_send {
-        return format!("{what} of {size} here ({}){why}", need.written(&ours(), knob, Role::Client));
+        return client(knob, Some(need.bytes), &format!("{what} of {size} here{why}"));
     }
     let peer = Peer::seen(None, figures.server.as_deref());
     let wish = Wish { knob, role: Role::Front, value: Some(need.bytes) };
     let fix = advise(&peer, wish);
-    let wanted = format!("{what} of {size} at the server{why}");
-    if peer.product.is_none() {
-        return format!("{wanted}. {}", fix.why);
+    let mut why = format!("{what} of {size} at the server{why}");
+    if !fix.why.is_empty() {
+        why = format!("{why}; {}", fix.why);
     }
     // The `server` field names the server that answered; a proxy in front of it has the window.
     let announced = figures.receiver.stream_window.filter(|_| knob == Knob::StreamWindow);
-    let proxies = proxies(wish, announced).map_or(String::new(), |proxies| {
-        format!("; if a proxy ends the connection before it, that proxy's: {proxies}")
-    });
-    format!("{wanted}. {}: `{}` ({}){proxies}", fix.product, fix.setting, fix.why)
+    if let Some(proxies) = proxies(wish, announced).filter(|_| peer.product.is_some()) {
+        why = format!("{why}; if a proxy ends the connection before it, that proxy's: {proxies}");
+    }
+    Fix { why, ..fix }
 }
 
-fn ours() -> Peer {
-    Peer::started("h2lab")
+/// A setting of the client, by the flag of ours.
+fn client(knob: Knob, value: Option<u64>, why: &str) -> Fix {
+    let wish = Wish { knob, role: Role::Client, value };
+    let ours = advise(&Peer::started("h2lab"), wish);
+    let setting = match knob {
+        Knob::UpstreamConnections => format!("more connections ({})", ours.setting),
+        _ => ours.setting,
+    };
+    Fix { wish: Some(wish), ..Fix::new("client", &setting, why) }
 }
 
-fn linux() -> Peer {
-    Peer::started("linux")
+/// A setting of Linux.
+fn kernel(knob: Knob, value: Option<u64>, why: String) -> Fix {
+    let wish = Wish { knob, role: Role::Kernel, value };
+    Fix { why, ..advise(&Peer::started("linux"), wish) }
 }
 
-/// The setting of `peer` for this knob; without a value if it needs none.
-fn line(peer: &Peer, knob: Knob, role: Role, value: Option<u64>) -> String {
-    advise(peer, Wish { knob, role, value }).setting
-}
-
-fn congestion(figures: &ConnectionFigures) -> String {
-    let connections = line(&ours(), Knob::UpstreamConnections, Role::Client, None);
-    let more = format!("more connections ({connections}), each with its own congestion window");
+fn congestion(figures: &ConnectionFigures) -> Vec<Fix> {
+    let more = "each has a congestion window of its own";
     if super::is_opening(figures) {
-        return format!(
-            "a connection that is kept for several files, since its window stays open, or {more}"
-        );
+        return vec![
+            Fix::new("client", "one connection for several files", "the window of a kept one stays open"),
+            client(Knob::UpstreamConnections, None, more),
+        ];
     }
     // A short queue, or bbr, fills a path without a round trip that shows it.
     let no_gain = if figures.bandwidth.is_none() { "; no gain if the path is full already" } else { "" };
-    match figures.sender.congestion_control.as_deref() {
-        Some("bbr") => more + no_gain,
-        _ => {
-            let flag = line(&ours(), Knob::CongestionControl, Role::Kernel, None);
-            format!(
-                "bbr at the sender, which does not treat a loss as congestion ({flag}), or {more}{no_gain}"
-            )
-        }
+    let more = client(Knob::UpstreamConnections, None, &format!("{more}{no_gain}"));
+    if figures.sender.congestion_control.as_deref() == Some("bbr") {
+        return vec![more];
     }
+    let why = format!("at the sender: bbr does not treat a loss as congestion{no_gain}");
+    let bbr = kernel(Knob::CongestionControl, None, why);
+    // The sender may be ours, whose flag needs no root.
+    let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
+    let flag = advise(&Peer::started("h2lab"), wish).setting;
+    vec![Fix { setting: format!("{} ({flag} of h2lab)", bbr.setting), ..bbr }, more]
 }
 
-fn cpu(figures: &ConnectionFigures) -> String {
-    let connections = line(&ours(), Knob::UpstreamConnections, Role::Client, None);
+fn cpu(figures: &ConnectionFigures) -> Vec<Fix> {
     let is_short = figures.mean_data.is_some_and(|mean| mean <= SHORT_FRAME);
-    let frames = if is_short {
-        let flag = line(&ours(), Knob::MaxFrameSize, Role::Client, Some(LONG_FRAME));
-        format!("frames larger than 16 KiB ({flag}), ")
-    } else {
-        String::new()
-    };
-    let clear = if figures.is_clear { "" } else { ", or, of TLS, cleartext where permitted" };
-    format!("{frames}more connections ({connections}){clear}")
+    let frames = "frames larger than 16 KiB: fewer of them for the same data";
+    let frames = is_short.then(|| client(Knob::MaxFrameSize, Some(LONG_FRAME), frames));
+    let connections = client(Knob::UpstreamConnections, None, "other threads share the work");
+    let clear =
+        Fix::new("client and server", "cleartext where permitted", "TLS costs CPU time for each byte");
+    let clear = (!figures.is_clear).then_some(clear);
+    frames.into_iter().chain([connections]).chain(clear).collect()
 }
 
 /// ` (filling it takes 1.192 MiB per 100 Mbit/s at a round trip of 100 ms)`, for a path whose bandwidth is not known.
@@ -183,11 +193,6 @@ impl Need {
         };
         let bytes = rounded_up(bytes);
         Self { bytes: bytes.min(most), why, is_beyond: bytes > most }
-    }
-
-    /// The setting that gives this size.
-    fn written(&self, peer: &Peer, knob: Knob, role: Role) -> String {
-        line(peer, knob, role, Some(self.bytes))
     }
 
     /// `: twice the …`.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use h2lab_base::counts::plural;
 use h2lab_base::units::{format_bytes, measured_time};
+use h2lab_model::Confidence;
 use h2lab_model::bulk::rate::bits_text;
-use h2lab_model::bulk::{BindingKind, Certainty, ConnectionFigures};
+use h2lab_model::bulk::{BindingKind, ConnectionFigures};
 
 /// A thread busy for this share of the time is saturated; the same bound makes a measurement doubtful.
 pub const BUSY: f64 = 0.95;
@@ -20,7 +21,7 @@ const NO_PATH: Duration = Duration::from_micros(100);
 /// The observation, and the conclusion.
 pub(super) fn sentence(
     kind: BindingKind,
-    certainty: Certainty,
+    confidence: Option<Confidence>,
     figures: &ConnectionFigures,
     speed: f64,
 ) -> String {
@@ -34,13 +35,13 @@ pub(super) fn sentence(
                 n => format!(" of each of {n} streams"),
             };
             let what = sized("stream window", receiver.stream_window) + &each;
-            was_full(&on_the_way, &what, figures, sender.blocked_stream_window) + unseen(certainty)
+            was_full(&on_the_way, &what, figures, sender.blocked_stream_window) + unseen(confidence)
         }
         BindingKind::ConnectionWindow => {
             let what = sized("connection window", receiver.connection_window);
-            was_full(&on_the_way, &what, figures, sender.blocked_connection_window) + unseen(certainty)
+            was_full(&on_the_way, &what, figures, sender.blocked_connection_window) + unseen(confidence)
         }
-        BindingKind::SendBuffer if certainty == Certainty::Guessed => format!(
+        BindingKind::SendBuffer if confidence == Some(Confidence::Guessed) => format!(
             "{on_the_way}: what Linux's default send buffer allows; the other end's buffer is not known"
         ),
         BindingKind::SendBuffer => {
@@ -49,7 +50,7 @@ pub(super) fn sentence(
         }
         BindingKind::ReceiveBuffer => {
             let what = sized("receiver's socket buffer", receiver.receive_buffer);
-            was_full(&on_the_way, &what, figures, sender.tcp_rwnd_limited) + unseen(certainty)
+            was_full(&on_the_way, &what, figures, sender.tcp_rwnd_limited) + unseen(confidence)
         }
         BindingKind::CongestionWindow => congestion(figures, &on_the_way),
         BindingKind::Disk => {
@@ -154,9 +155,9 @@ fn was_full(on_the_way: &str, what: &str, figures: &ConnectionFigures, waited: O
 }
 
 /// What makes a window doubtful if its size is the only evidence.
-const fn unseen(certainty: Certainty) -> &'static str {
-    match certainty {
-        Certainty::Guessed => {
+const fn unseen(confidence: Option<Confidence>) -> &'static str {
+    match confidence {
+        Some(Confidence::Guessed) => {
             "; that the sender had more to send was not seen, and one with no more to give looks alike: \
              a larger one decides"
         }
@@ -246,7 +247,7 @@ mod tests {
         let mut figures = small_buffer();
         let mut of = |min_rtt| {
             figures.min_rtt = Some(min_rtt);
-            sentence(BindingKind::Unknown, Certainty::None, &figures, 11.7e9)
+            sentence(BindingKind::Unknown, None, &figures, 11.7e9)
         };
         assert_eq!(of(Duration::from_micros(3)), "nothing that h2lab sees limited it for long");
         assert_eq!(of(NO_PATH.mul_f64(0.999)), "nothing that h2lab sees limited it for long");

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use h2lab_base::text::PeerText;
 use h2lab_base::units::Bandwidth;
+use h2lab_model::Fix;
 use h2lab_model::bulk::testing::small_buffer;
 use h2lab_model::bulk::{ReceiverFigures, SenderFigures};
 
@@ -45,9 +46,14 @@ fn gigabit(figures: ConnectionFigures) -> ConnectionFigures {
     ConnectionFigures { bandwidth: Bandwidth::from_bits_per_second(1_000_000_000), ..figures }
 }
 
-fn kind(figures: &ConnectionFigures) -> (BindingKind, Certainty) {
+/// What lifts the limit of this connection, a line each.
+fn fixes(figures: &ConnectionFigures) -> String {
+    binding(figures).fixes.iter().map(Fix::line).collect::<Vec<_>>().join("\n")
+}
+
+fn kind(figures: &ConnectionFigures) -> (BindingKind, Option<Confidence>) {
     let binding = binding(figures);
-    (binding.kind, binding.certainty)
+    (binding.kind, binding.confidence)
 }
 
 /// `share` of a minute.
@@ -56,22 +62,23 @@ fn of_a_minute(share: f64) -> Option<Duration> {
     Some(Duration::from_secs_f64(60.0 * share))
 }
 
-const NOTHING: (BindingKind, Certainty) = (BindingKind::Unknown, Certainty::None);
+const NOTHING: (BindingKind, Option<Confidence>) = (BindingKind::Unknown, None);
 
 #[test]
 fn four_mebibytes_per_quarter_second_name_the_send_buffer() {
     let figures =
         ConnectionFigures { bandwidth: Bandwidth::from_bits_per_second(1_000_000_000), ..small_buffer() };
     let binding = binding(&figures);
-    assert_eq!((binding.kind, binding.certainty), (BindingKind::SendBuffer, Certainty::Measured));
+    assert_eq!((binding.kind, binding.confidence), (BindingKind::SendBuffer, Some(Confidence::Observed)));
     assert_eq!(
         binding.sentence,
         "4 MiB in flight per round trip of 250 ms is 134 Mbit/s, and the sender's socket buffer of 4 MiB was full for \
          97 % of the time"
     );
     assert_eq!(
-        binding.fix.unwrap(),
-        "sysctl -w net.ipv4.tcp_wmem='4096 16384 62914560' at the sender: twice the 29.8 MiB needed to fill 1gbit for 250 ms"
+        fixes(&figures),
+        "Linux: sysctl -w net.ipv4.tcp_wmem='4096 16384 62914560' - at the sender: twice the 29.8 MiB needed to fill \
+         1gbit for 250 ms"
     );
 }
 
@@ -89,7 +96,7 @@ fn a_rate_with_less_than_a_segment_in_flight_is_not_explained_by_the_round_trip(
 #[test]
 fn a_sender_that_cannot_be_seen_is_taken_for_a_usual_one_if_that_agrees() {
     let usual = USUAL_SEND_BUFFER as f64 * 8.0 / 0.25;
-    let guessed = (BindingKind::SendBuffer, Certainty::Guessed);
+    let guessed = (BindingKind::SendBuffer, Some(Confidence::Guessed));
     assert_eq!(kind(&blind(usual)), guessed);
     assert_eq!(kind(&blind(usual * (AGREES_FROM + 0.001))), guessed);
     assert_eq!(kind(&blind(usual * (AGREES_FROM - 0.001))), NOTHING);
@@ -101,7 +108,7 @@ fn a_sender_that_cannot_be_seen_is_taken_for_a_usual_one_if_that_agrees() {
     assert_eq!(kind(&raised), NOTHING);
     let sentence = binding(&blind(usual));
     assert!(sentence.sentence.ends_with("the other end's buffer is not known"), "{}", sentence.sentence);
-    assert!(sentence.fix.unwrap().contains("net.ipv4.tcp_wmem='4096 16384 8388608'"));
+    assert!(fixes(&blind(usual)).contains("net.ipv4.tcp_wmem='4096 16384 8388608'"));
 }
 
 #[test]
@@ -114,10 +121,11 @@ fn sizes_that_agree_with_what_was_on_its_way_are_named() {
         kind(&figures)
     };
     let none = ReceiverFigures::default();
-    let likely = |kind| (kind, Certainty::Likely);
+    let likely = |kind| (kind, Some(Confidence::Inferred));
     for size in [20_000_001, 25_000_000, 27_777_777, 27_777_779, 37_499_999] {
         // 25 MB of a larger window: it may not have been used up.
-        let window = |kind| (kind, if size > 27_777_778 { Certainty::Guessed } else { Certainty::Likely });
+        let sure = if size > 27_777_778 { Confidence::Guessed } else { Confidence::Inferred };
+        let window = |kind| (kind, Some(sure));
         let receiver = ReceiverFigures { stream_window: Some(size), ..none.clone() };
         assert_eq!(with(receiver, None), window(BindingKind::StreamWindow), "{size}");
         let receiver = ReceiverFigures { connection_window: Some(size), ..none.clone() };
@@ -126,7 +134,8 @@ fn sizes_that_agree_with_what_was_on_its_way_are_named() {
     }
     // Only half of a window may pass in a round trip.
     let window = |size| ReceiverFigures { stream_window: Some(size), ..none.clone() };
-    assert_eq!(with(window(49_999_999), Some(49_999_999)), (BindingKind::StreamWindow, Certainty::Guessed));
+    let guessed = (BindingKind::StreamWindow, Some(Confidence::Guessed));
+    assert_eq!(with(window(49_999_999), Some(49_999_999)), guessed);
     for (window_size, buffer) in [(19_999_999, 19_999_999), (50_000_001, 37_500_001)] {
         assert_eq!(with(window(window_size), Some(buffer)), NOTHING, "{window_size}, {buffer}");
     }
@@ -136,8 +145,8 @@ fn sizes_that_agree_with_what_was_on_its_way_are_named() {
         (20_000_001, likely(BindingKind::ReceiveBuffer)),
         (55_555_553, likely(BindingKind::ReceiveBuffer)),
         // Its window may not have been used up.
-        (55_555_557, (BindingKind::ReceiveBuffer, Certainty::Guessed)),
-        (74_999_997, (BindingKind::ReceiveBuffer, Certainty::Guessed)),
+        (55_555_557, (BindingKind::ReceiveBuffer, Some(Confidence::Guessed))),
+        (74_999_997, (BindingKind::ReceiveBuffer, Some(Confidence::Guessed))),
         (75_000_003, NOTHING),
     ] {
         assert_eq!(
@@ -179,9 +188,9 @@ fn what_the_sender_counted_goes_before_what_sizes_say() {
             *field(&mut figures.sender) = of_a_minute(share);
             kind(&figures)
         };
-        assert_eq!(with(MOST_OF_THE_TIME), (expected, Certainty::Measured));
-        assert_eq!(with(MOST_OF_THE_TIME - 0.001), (expected, Certainty::Likely));
-        assert_eq!(with(MUCH_OF_THE_TIME), (expected, Certainty::Likely));
+        assert_eq!(with(MOST_OF_THE_TIME), (expected, Some(Confidence::Observed)));
+        assert_eq!(with(MOST_OF_THE_TIME - 0.001), (expected, Some(Confidence::Inferred)));
+        assert_eq!(with(MUCH_OF_THE_TIME), (expected, Some(Confidence::Inferred)));
         assert_eq!(with(MUCH_OF_THE_TIME - 0.001), NOTHING);
     }
 }
@@ -207,12 +216,12 @@ fn an_end_that_is_slow_closes_windows_and_is_named_instead_of_them() {
             let end = if is_sender { "sender" } else { "receiver" };
             let is_reported = matches!(binding.kind, BindingKind::Disk | BindingKind::Cpu);
             assert!(!is_reported || binding.sentence.contains(end), "{}", binding.sentence);
-            (binding.kind, binding.certainty)
+            (binding.kind, binding.confidence)
         };
-        assert_eq!(with(0.0, BUSY), (BindingKind::Cpu, Certainty::Measured));
+        assert_eq!(with(0.0, BUSY), (BindingKind::Cpu, Some(Confidence::Observed)));
         assert_eq!(with(0.0, BUSY - 0.001).0, BindingKind::StreamWindow);
-        assert_eq!(with(MOST_OF_THE_TIME, 0.0), (BindingKind::Disk, Certainty::Measured));
-        assert_eq!(with(MUCH_OF_THE_TIME, 0.0), (BindingKind::Disk, Certainty::Likely));
+        assert_eq!(with(MOST_OF_THE_TIME, 0.0), (BindingKind::Disk, Some(Confidence::Observed)));
+        assert_eq!(with(MUCH_OF_THE_TIME, 0.0), (BindingKind::Disk, Some(Confidence::Inferred)));
         assert_eq!(with(MUCH_OF_THE_TIME - 0.001, 0.0).0, BindingKind::StreamWindow);
     }
 }
@@ -229,8 +238,11 @@ fn a_window_of_the_receiver_that_is_closed_without_being_used_is_the_receivers_d
         kind(&figures)
     };
     let (quarter, least) = (Duration::from_millis(250), Duration::from_micros(LEAST_RTT_US));
-    assert_eq!(with(HELD_BACK - 0.001, true, quarter), (BindingKind::Peer, Certainty::Likely));
-    assert_eq!(with(HELD_BACK + 0.001, true, quarter), (BindingKind::StreamWindow, Certainty::Measured));
+    assert_eq!(with(HELD_BACK - 0.001, true, quarter), (BindingKind::Peer, Some(Confidence::Inferred)));
+    assert_eq!(
+        with(HELD_BACK + 0.001, true, quarter),
+        (BindingKind::StreamWindow, Some(Confidence::Observed))
+    );
     // Our own late reading would be known; and over a short path the processing at the ends takes as long as the round
     // trip.
     assert_eq!(with(HELD_BACK - 0.001, false, quarter).0, BindingKind::StreamWindow);
@@ -251,14 +263,14 @@ fn an_upload_that_the_receivers_tcp_stops_with_little_in_flight_is_read_late() {
     };
     let usual = USUAL_RECEIVE_BUFFER as f64 / 2.0;
     let late = with(HELD_BACK * usual - 1_000.0);
-    assert_eq!((late.kind, late.certainty), (BindingKind::Peer, Certainty::Likely));
+    assert_eq!((late.kind, late.confidence), (BindingKind::Peer, Some(Confidence::Inferred)));
     assert!(
         late.sentence.ends_with("or its receive buffer is small (net.ipv4.tcp_rmem there)"),
         "{}",
         late.sentence
     );
     let full = with(HELD_BACK * usual + 1_000.0);
-    assert_eq!((full.kind, full.certainty), (BindingKind::ReceiveBuffer, Certainty::Measured));
+    assert_eq!((full.kind, full.confidence), (BindingKind::ReceiveBuffer, Some(Confidence::Observed)));
 }
 
 #[test]
@@ -269,7 +281,7 @@ fn a_sender_that_has_nothing_to_send_is_the_peer() {
         figures.we_send = we_send;
         kind(&figures)
     };
-    assert_eq!(with(MOST_OF_THE_TIME - 0.001, false), (BindingKind::Peer, Certainty::Likely));
+    assert_eq!(with(MOST_OF_THE_TIME - 0.001, false), (BindingKind::Peer, Some(Confidence::Inferred)));
     assert_eq!(with(MOST_OF_THE_TIME, false), NOTHING);
     assert_eq!(with(MOST_OF_THE_TIME - 0.001, true), NOTHING);
 }
@@ -283,39 +295,41 @@ fn a_full_congestion_window_binds_where_no_buffer_does() {
         figures.sender.retransmits = Some(12);
         kind(&figures)
     };
-    let found = |certainty| (BindingKind::CongestionWindow, certainty);
-    assert_eq!(with(1.0, 0.0), found(Certainty::Measured));
-    assert_eq!(with(CWND_USED + 0.001, 0.0), found(Certainty::Measured));
+    let found = |confidence| (BindingKind::CongestionWindow, confidence);
+    assert_eq!(with(1.0, 0.0), found(Some(Confidence::Observed)));
+    assert_eq!(with(CWND_USED + 0.001, 0.0), found(Some(Confidence::Observed)));
     assert_eq!(with(CWND_USED - 0.001, 0.0), NOTHING);
-    assert_eq!(with(1.0, MUCH_OF_THE_TIME - 0.001), found(Certainty::Measured));
+    assert_eq!(with(1.0, MUCH_OF_THE_TIME - 0.001), found(Some(Confidence::Observed)));
     assert_eq!(with(1.0, MUCH_OF_THE_TIME).0, BindingKind::ReceiveBuffer);
     let mut figures = counted(1e8);
     figures.sender.cwnd_bytes = Some(3_125_000);
-    assert!(binding(&figures).fix.unwrap().starts_with("bbr"));
+    let fix = fixes(&figures);
+    assert!(fix.contains("congestion_control=bbr (--congestion bbr of h2lab) - at the sender"), "{fix}");
+    assert_eq!(fix.lines().count(), 2, "{fix}");
     figures.sender.congestion_control = Some("bbr".to_owned());
-    let fix = binding(&figures).fix.unwrap();
+    let fix = fixes(&figures);
     let no_gain = "; no gain if the path is full already";
-    assert!(fix.starts_with("more connections") && fix.ends_with(no_gain), "{fix}");
-    let of_a_link = binding(&gigabit(figures)).fix.unwrap();
+    assert!(fix.starts_with("client: more connections (-c)") && fix.ends_with(no_gain), "{fix}");
+    let of_a_link = fixes(&gigabit(figures));
     assert!(!of_a_link.contains(no_gain), "its capacity is known: {of_a_link}");
 }
 
 #[test]
 fn a_link_is_full_by_its_capacity_or_by_the_queue_that_stands_before_it() {
     let of_all = |share: f64| kind(&gigabit(counted(share * 1e9)));
-    assert_eq!(of_all(FULL + 0.001), (BindingKind::Link, Certainty::Measured));
+    assert_eq!(of_all(FULL + 0.001), (BindingKind::Link, Some(Confidence::Observed)));
     assert_eq!(of_all(FULL - 0.001), NOTHING);
     // Other connections carry the rest.
     let mut shared = gigabit(counted(0.1e9));
     shared.bytes_beside = shared.bytes * 9;
-    assert_eq!(kind(&shared), (BindingKind::Link, Certainty::Measured));
+    assert_eq!(kind(&shared), (BindingKind::Link, Some(Confidence::Observed)));
     let queued = |factor: f64, figures: ConnectionFigures| {
         let mut figures = figures;
         figures.rtt = figures.min_rtt.map(|rtt| rtt.mul_f64(factor));
         figures.sender.cwnd_bytes = Some(3_125_000);
         kind(&figures)
     };
-    assert_eq!(queued(QUEUE_STANDS, counted(1e8)), (BindingKind::Link, Certainty::Likely));
+    assert_eq!(queued(QUEUE_STANDS, counted(1e8)), (BindingKind::Link, Some(Confidence::Inferred)));
     assert_eq!(queued(QUEUE_STANDS - 0.001, counted(1e8)).0, BindingKind::CongestionWindow);
     // The capacity of our own link is known, and is not the limit here.
     assert_eq!(queued(QUEUE_STANDS, gigabit(counted(1e8))).0, BindingKind::CongestionWindow);
@@ -327,7 +341,7 @@ fn sizes_are_compared_with_the_speed_that_was_reached_in_the_end() {
     let figures = ConnectionFigures { wall: Duration::from_secs(5), bytes: 50_000_000, ..blind(0.0) };
     assert_eq!(kind(&figures), NOTHING);
     let binding = binding_at_speed(&figures, 134_217_728.0);
-    assert_eq!((binding.kind, binding.certainty), (BindingKind::SendBuffer, Certainty::Guessed));
+    assert_eq!((binding.kind, binding.confidence), (BindingKind::SendBuffer, Some(Confidence::Guessed)));
     assert!(binding.sentence.starts_with("4 MiB in flight"), "{}", binding.sentence);
 }
 
@@ -378,9 +392,9 @@ fn a_small_window_of_http_is_not_taken_for_the_congestion_window_that_follows_it
         kind(&figures)
     };
     let rate = window * 8.0 / 0.25;
-    let stream = (BindingKind::StreamWindow, Certainty::Likely);
-    let guessed = (BindingKind::StreamWindow, Certainty::Guessed);
-    let congestion = (BindingKind::CongestionWindow, Certainty::Measured);
+    let stream = (BindingKind::StreamWindow, Some(Confidence::Inferred));
+    let guessed = (BindingKind::StreamWindow, Some(Confidence::Guessed));
+    let congestion = (BindingKind::CongestionWindow, Some(Confidence::Observed));
     assert_eq!(seen(window, rate), stream);
     assert_eq!(seen(window * 1.9, rate), stream);
     // A smaller congestion window is the limit.
@@ -406,10 +420,10 @@ fn the_kernels_counts_name_the_buffer_that_was_in_the_way() {
         figures.receiver.receive_buffer = Some(32 << 20);
         kind(&figures)
     };
-    assert_eq!(seen(MOST_OF_THE_TIME, 0.1), (BindingKind::SendBuffer, Certainty::Measured));
-    assert_eq!(seen(MOST_OF_THE_TIME - 0.01, 0.1), (BindingKind::SendBuffer, Certainty::Likely));
-    assert_eq!(seen(MUCH_OF_THE_TIME, 0.1), (BindingKind::SendBuffer, Certainty::Likely));
-    assert_eq!(seen(0.1, 0.6), (BindingKind::ReceiveBuffer, Certainty::Measured));
+    assert_eq!(seen(MOST_OF_THE_TIME, 0.1), (BindingKind::SendBuffer, Some(Confidence::Observed)));
+    assert_eq!(seen(MOST_OF_THE_TIME - 0.01, 0.1), (BindingKind::SendBuffer, Some(Confidence::Inferred)));
+    assert_eq!(seen(MUCH_OF_THE_TIME, 0.1), (BindingKind::SendBuffer, Some(Confidence::Inferred)));
+    assert_eq!(seen(0.1, 0.6), (BindingKind::ReceiveBuffer, Some(Confidence::Observed)));
     assert_eq!(seen(MUCH_OF_THE_TIME - 0.01, 0.1), NOTHING);
 }
 
@@ -423,11 +437,11 @@ fn without_a_round_trip_no_buffer_is_to_blame_but_an_end() {
         binding(&figures)
     };
     assert_eq!(
-        (at(LEAST_RTT_US).kind, at(LEAST_RTT_US).certainty),
-        (BindingKind::ReceiveBuffer, Certainty::Measured)
+        (at(LEAST_RTT_US).kind, at(LEAST_RTT_US).confidence),
+        (BindingKind::ReceiveBuffer, Some(Confidence::Observed))
     );
     let near = at(LEAST_RTT_US - 1);
-    assert_eq!((near.kind, near.certainty), (BindingKind::Cpu, Certainty::Likely));
+    assert_eq!((near.kind, near.confidence), (BindingKind::Cpu, Some(Confidence::Inferred)));
     assert_eq!(
         near.sentence,
         "the round trip is too short for a window or a buffer to matter at 10.0 Gbit/s: the CPUs of both ends, and \
@@ -438,7 +452,7 @@ fn without_a_round_trip_no_buffer_is_to_blame_but_an_end() {
     let mut figures = counted(10e9);
     figures.min_rtt = Some(Duration::from_micros(LEAST_RTT_US - 1));
     figures.receiver.cpu = of_a_minute(0.6);
-    assert_eq!(kind(&figures), (BindingKind::Cpu, Certainty::Likely));
+    assert_eq!(kind(&figures), (BindingKind::Cpu, Some(Confidence::Inferred)));
     figures.receiver.cpu = None;
     assert_eq!(kind(&figures), NOTHING);
 }
@@ -448,14 +462,14 @@ fn a_fix_that_one_connection_cannot_have_says_so() {
     let mut figures = counted(1e9);
     figures.bandwidth = Bandwidth::from_bits_per_second(100_000_000_000);
     figures.sender.blocked_stream_window = of_a_minute(0.9);
-    let fix = binding(&figures).fix.unwrap();
+    let fix = fixes(&figures);
     assert!(
         fix.contains("-w 2147483647") && fix.contains("add connections too (-c); that much memory"),
         "{fix}"
     );
     figures.bandwidth = Bandwidth::from_bits_per_second(1_000_000_000);
     figures.bytes /= 2;
-    let fix = binding(&figures).fix.unwrap();
+    let fix = fixes(&figures);
     assert!(
         fix.contains("-w 62914560")
             && fix.contains("needed to fill 1gbit for 250 ms; that much memory, at most, for each stream"),
@@ -463,7 +477,7 @@ fn a_fix_that_one_connection_cannot_have_says_so() {
     );
     figures.bandwidth = None;
     figures.receiver.stream_window = Some(65_535);
-    assert!(binding(&figures).fix.unwrap().contains("-w 131072"));
+    assert!(fixes(&figures).contains("client: -w 131072 - "));
 }
 
 #[test]
@@ -472,7 +486,7 @@ fn nothing_is_said_of_a_transfer_that_was_none() {
         [ConnectionFigures::default(), ConnectionFigures { wall: Duration::ZERO, ..small_buffer() }]
     {
         let binding = binding(&figures);
-        assert_eq!((binding.kind, binding.fix), (BindingKind::Unknown, None));
+        assert_eq!((binding.kind, binding.fixes), (BindingKind::Unknown, Vec::new()));
         assert_eq!(binding.sentence, "no data received");
     }
 }
@@ -480,11 +494,11 @@ fn nothing_is_said_of_a_transfer_that_was_none() {
 #[test]
 fn every_kind_has_a_name_and_a_sentence() {
     for &kind in BindingKind::ALL {
-        let sentence = sentence::sentence(kind, Certainty::Likely, &small_buffer(), 1e8);
+        let sentence = sentence::sentence(kind, Some(Confidence::Inferred), &small_buffer(), 1e8);
         assert!(sentence.len() > 20 && !kind.words().is_empty(), "{sentence}");
         assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
         let has_fix = !matches!(kind, BindingKind::Link | BindingKind::Unknown);
-        assert_eq!(remedy::fix(kind, &small_buffer(), 1e8).is_some(), has_fix);
+        assert_eq!(!remedy::fixes(kind, &small_buffer(), 1e8).is_empty(), has_fix);
     }
 }
 
@@ -542,7 +556,7 @@ proptest! {
         };
         let binding = binding(&figures);
         prop_assert!(!binding.sentence.is_empty());
-        prop_assert_eq!(binding.certainty == Certainty::None, binding.kind == BindingKind::Unknown);
+        prop_assert_eq!(binding.confidence.is_none(), binding.kind == BindingKind::Unknown);
     }
 }
 
@@ -554,7 +568,7 @@ fn longer_frames_are_a_remedy_only_where_frames_are_short() {
         figures.mean_data = mean;
         let binding = binding(&figures);
         assert_eq!(binding.kind, BindingKind::Cpu);
-        assert_eq!(binding.fix.unwrap().contains("frames larger"), is_named, "{mean:?}");
+        assert_eq!(fixes(&figures).contains("client: -f 1048576 - frames larger"), is_named, "{mean:?}");
     }
 }
 
@@ -566,23 +580,23 @@ fn uploaded_to(server: Option<&str>) -> String {
     figures.server = server.map(PeerText::from);
     figures.sender.blocked_stream_window = of_a_minute(0.9);
     figures.receiver.stream_window = Some(65_535);
-    binding(&figures).fix.unwrap()
+    fixes(&figures)
 }
 
 #[test]
 fn a_window_of_the_server_is_raised_by_the_servers_own_setting() {
     let haproxy = uploaded_to(Some("HAProxy/2.6.12"));
     assert!(
-        haproxy.starts_with("a stream window of 128 KiB at the server: twice the 64 KiB that it announces"),
+        haproxy.starts_with(
+            "HAProxy: tune.h2.initial-window-size 131072 - a stream window of 128 KiB at the server: twice the \
+             64 KiB that it announces"
+        ),
         "{haproxy}"
     );
-    assert!(
-        haproxy.contains("HAProxy: `tune.h2.initial-window-size 131072` (global; 65535 by default"),
-        "{haproxy}"
-    );
+    assert!(haproxy.contains("; global; 65535 by default"), "what the table of settings says: {haproxy}");
     assert!(!haproxy.contains("-w 131072"), "{haproxy}");
     let nginx = uploaded_to(Some("nginx/1.22.1"));
-    assert!(nginx.contains("nginx: `http2_body_preread_size 128k;`"), "{nginx}");
+    assert!(nginx.starts_with("nginx: http2_body_preread_size 128k; - "), "{nginx}");
 }
 
 #[test]
@@ -595,7 +609,7 @@ fn a_proxy_that_may_stand_before_the_server_is_named_too() {
             assert!(fix.contains(setting), "{fix}");
         }
     }
-    assert!(uploaded_to(Some("h2lab")).contains("h2lab: `-w 131072`"), "the server may be ours");
+    assert!(uploaded_to(Some("h2lab")).starts_with("h2lab: -w 131072 - "), "the server may be ours");
     let proxies = uploaded_to(Some("h2lab"));
     assert!(proxies.contains("that proxy's: HAProxy"), "65,535 is HAProxy's default: {proxies}");
 }
@@ -618,11 +632,11 @@ fn an_upload_over_a_path_of_known_bandwidth_gets_the_window_that_fills_it() {
     figures.sender.blocked_stream_window = of_a_minute(0.9);
     // Only 56 KiB per round trip were used of the window that it announced: its size is the announced one.
     figures.receiver.stream_window = Some(131_072);
-    let fix = binding(&figures).fix.unwrap();
+    let fix = fixes(&figures);
     assert!(fix.contains("twice the 1.192 MiB needed to fill 100mbit for 100 ms"), "{fix}");
-    assert!(fix.contains("HAProxy: `tune.h2.initial-window-size 2621440`"), "{fix}");
+    assert!(fix.starts_with("HAProxy: tune.h2.initial-window-size 2621440 - "), "{fix}");
     figures.bandwidth = None;
-    let fix = binding(&figures).fix.unwrap();
+    let fix = fixes(&figures);
     assert!(fix.contains("twice the 128 KiB that it announces"), "{fix}");
 }
 
@@ -632,9 +646,9 @@ fn a_window_of_ours_is_raised_by_our_flag_alone() {
     figures.server = Some("HAProxy".into());
     figures.sender.blocked_stream_window = of_a_minute(0.9);
     figures.receiver.stream_window = Some(65_535);
-    let fix = binding(&figures).fix.unwrap();
+    let fix = fixes(&figures);
     assert!(
-        fix.starts_with("a stream window of 128 KiB here (-w 131072): twice the 64 KiB it has now"),
+        fix.starts_with("client: -w 131072 - a stream window of 128 KiB here: twice the 64 KiB it has now"),
         "{fix}"
     );
     assert!(!fix.contains("HAProxy"), "{fix}");
@@ -651,13 +665,13 @@ fn a_sender_near_by_that_feeds_an_idle_receiver_slowly_is_the_limit() {
     };
     let loopback = Duration::from_micros(5);
     let slow = fed(0.01, loopback);
-    assert_eq!((slow.kind, slow.certainty), (BindingKind::Peer, Certainty::Likely));
+    assert_eq!((slow.kind, slow.confidence), (BindingKind::Peer, Some(Confidence::Inferred)));
     assert!(
         slow.sentence.contains("busy for only 1 % of the time: the sender gave no more"),
         "{}",
         slow.sentence
     );
-    assert!(slow.fix.unwrap().contains("rate limits"));
+    assert!(slow.fixes[0].setting.contains("rate limits"));
     assert_eq!(fed(0.5, loopback).kind, BindingKind::Unknown, "the receiver is too busy to blame the sender");
     assert_eq!(fed(0.01, Duration::from_millis(1)).kind, BindingKind::Unknown, "a window may be the limit");
 }
@@ -669,11 +683,13 @@ fn a_window_that_was_not_seen_to_be_used_up_is_a_guess_and_says_so() {
     figures.min_rtt = Some(Duration::from_millis(100));
     figures.receiver.stream_window = Some(512 << 10);
     let slow = binding(&figures);
-    assert_eq!((slow.kind, slow.certainty), (BindingKind::StreamWindow, Certainty::Guessed));
+    assert_eq!((slow.kind, slow.confidence), (BindingKind::StreamWindow, Some(Confidence::Guessed)));
     assert!(slow.sentence.contains("one with no more to give looks alike"), "{}", slow.sentence);
+    assert!(slow.fixes.is_empty(), "a larger window may change nothing");
     // 512 KiB per round trip: it was used up.
     let full = binding_at_speed(&figures, 524_288.0 * 8.0 / 0.1);
-    assert_eq!(full.certainty, Certainty::Likely);
+    assert_eq!(full.confidence, Some(Confidence::Inferred));
+    assert!(!full.fixes.is_empty());
     assert!(!full.sentence.contains("no more to give"), "{}", full.sentence);
 }
 
@@ -681,9 +697,10 @@ fn a_window_that_was_not_seen_to_be_used_up_is_a_guess_and_says_so() {
 fn clear_text_is_advised_of_tls_alone() {
     let mut figures = small_buffer();
     figures.receiver.cpu = Some(figures.wall);
-    assert!(binding(&figures).fix.unwrap().ends_with("or, of TLS, cleartext where permitted"));
+    let fix = fixes(&figures);
+    assert!(fix.contains("more connections") && fix.contains(": cleartext where permitted - TLS"), "{fix}");
     figures.is_clear = true;
-    let fix = binding(&figures).fix.unwrap();
+    let fix = fixes(&figures);
     assert!(fix.contains("more connections") && !fix.contains("TLS"), "{fix}");
 }
 
@@ -720,15 +737,15 @@ fn a_window_that_was_seen_open_is_not_the_limit_of_a_slow_sender() {
     for closed in [0.0, 0.17, MUCH_OF_THE_TIME - 0.001] {
         let slow = binding(&slow_sender(closed));
         assert_eq!(
-            (slow.kind, slow.certainty, slow.fix),
-            (BindingKind::Unknown, Certainty::None, None),
+            (slow.kind, slow.confidence, slow.fixes),
+            (BindingKind::Unknown, None, Vec::new()),
             "{closed}"
         );
         assert!(slow.sentence.contains("our windows stopped the sender for"), "{}", slow.sentence);
         assert!(slow.sentence.contains("larger ones change little"), "{}", slow.sentence);
     }
-    assert_eq!(kind(&slow_sender(MUCH_OF_THE_TIME)), (BindingKind::StreamWindow, Certainty::Guessed));
-    assert_eq!(kind(&slow_sender(MOST_OF_THE_TIME)), (BindingKind::StreamWindow, Certainty::Likely));
+    assert_eq!(kind(&slow_sender(MUCH_OF_THE_TIME)), (BindingKind::StreamWindow, Some(Confidence::Guessed)));
+    assert_eq!(kind(&slow_sender(MOST_OF_THE_TIME)), (BindingKind::StreamWindow, Some(Confidence::Inferred)));
 }
 
 #[test]
@@ -737,7 +754,7 @@ fn a_window_that_stops_bursts_is_not_the_limit_of_a_sender_with_pauses() {
     let filled = |share: f64| share * 524_288.0 * 8.0 / 0.1;
     for closed in [MUCH_OF_THE_TIME, 0.27, MOST_OF_THE_TIME - 0.001] {
         let bursts = binding_at_speed(&slow_sender(closed), filled(HELD_BACK - 0.001));
-        assert_eq!((bursts.kind, bursts.fix), (BindingKind::Unknown, None), "{closed}");
+        assert_eq!((bursts.kind, bursts.fixes), (BindingKind::Unknown, Vec::new()), "{closed}");
         assert!(bursts.sentence.contains("of the time in bursts"), "{}", bursts.sentence);
         let window = binding_at_speed(&slow_sender(closed), filled(HELD_BACK + 0.001));
         assert_eq!(window.kind, BindingKind::StreamWindow, "{closed}");
@@ -749,14 +766,17 @@ fn a_window_that_was_seen_closed_with_all_of_it_in_flight_is_the_limit() {
     let with = |closed: f64, filled: f64| {
         let speed = filled * 524_288.0 * 8.0 / 0.1;
         let found = binding_at_speed(&slow_sender(closed), speed);
-        (found.kind, found.certainty)
+        (found.kind, found.confidence)
     };
-    let stream = |certainty| (BindingKind::StreamWindow, certainty);
-    assert_eq!(with(MOST_OF_THE_TIME, WINDOW_FILLED_FROM + 0.001), stream(Certainty::Measured));
-    assert_eq!(with(MOST_OF_THE_TIME - 0.001, WINDOW_FILLED_FROM + 0.001), stream(Certainty::Likely));
+    let stream = |confidence| (BindingKind::StreamWindow, confidence);
+    assert_eq!(with(MOST_OF_THE_TIME, WINDOW_FILLED_FROM + 0.001), stream(Some(Confidence::Observed)));
+    assert_eq!(
+        with(MOST_OF_THE_TIME - 0.001, WINDOW_FILLED_FROM + 0.001),
+        stream(Some(Confidence::Inferred))
+    );
     assert_eq!(
         with(SELDOM, WINDOW_FILLED_FROM + 0.001),
-        stream(Certainty::Likely),
+        stream(Some(Confidence::Inferred)),
         "the path is hardly faster"
     );
     assert_eq!(with(SELDOM - 0.001, WINDOW_FILLED_FROM + 0.001), NOTHING);
@@ -774,7 +794,20 @@ fn a_receive_buffer_that_was_not_seen_to_be_used_up_is_a_guess() {
     figures.receiver.stream_window = Some(1 << 30);
     figures.receiver.receive_buffer = Some(768 << 10);
     let slow = binding(&figures);
-    assert_eq!((slow.kind, slow.certainty), (BindingKind::ReceiveBuffer, Certainty::Guessed));
+    assert_eq!((slow.kind, slow.confidence), (BindingKind::ReceiveBuffer, Some(Confidence::Guessed)));
     assert!(slow.sentence.contains("one with no more to give looks alike"), "{}", slow.sentence);
-    assert_eq!(binding_at_speed(&figures, 384.0 * 1024.0 * 8.0 / 0.1).certainty, Certainty::Likely);
+    assert!(slow.fixes.is_empty(), "a larger buffer may change nothing");
+    let full = binding_at_speed(&figures, 384.0 * 1024.0 * 8.0 / 0.1);
+    assert_eq!(full.confidence, Some(Confidence::Inferred));
+    assert!(full.fixes[0].setting.contains("net.ipv4.tcp_rmem"));
+}
+
+#[test]
+fn only_a_guess_that_a_sender_with_nothing_more_to_send_explains_too_has_no_fix() {
+    let of = |closed| {
+        let found = binding(&slow_sender(closed));
+        (found.confidence, !found.fixes.is_empty())
+    };
+    assert_eq!(of(MUCH_OF_THE_TIME), (Some(Confidence::Guessed), false));
+    assert_eq!(of(MOST_OF_THE_TIME), (Some(Confidence::Inferred), true));
 }

@@ -6,6 +6,7 @@ use super::flow103_connection_window::ConnectionWindow;
 use super::flow105_window_updates_too_often::WindowUpdatesTooOften;
 use super::flow106_window_updates_too_late::WindowUpdatesTooLate;
 use super::flow108_slow_reader_holds_connection_window::SlowReader;
+use super::flow111_window_overflow::WindowOverflow;
 use super::flow112_credit_after_acknowledgement::CreditAfterReading;
 use super::{CauseMeta, Status};
 use crate::diagnose::RuleStatus;
@@ -163,9 +164,7 @@ pub(super) const FLOW111: CauseMeta = CauseMeta {
     id: "FLOW111",
     name: "window-overflow",
     summary: "A window grows beyond 2^31 - 1, and the peer ends the connection",
-    status: Status::Page(
-        "the sum of credit per window against 2^31 - 1, and GOAWAY or RST_STREAM with FLOW_CONTROL_ERROR after it",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &WindowOverflow },
     since: "0.1.0",
     page: include_str!("flow111_window_overflow/page.md"),
     checks: &[id::LIMT109, id::PROT108],

@@ -95,3 +95,19 @@ pub(super) const HOST106: CauseMeta = CauseMeta {
     supersedes: &[],
     knob: "handler-delay",
 };
+
+pub(super) const HOST107: CauseMeta = CauseMeta {
+    id: "HOST107",
+    name: "slow-disk",
+    summary: "A disk is slower than the path, and the transfer waits for it",
+    status: Status::Page(
+        "time in reads and writes of files: `bulk` measures it at its own ends and names it as the limit; of other programs no record has it",
+    ),
+    since: "0.1.0",
+    page: include_str!("host107_slow_disk/page.md"),
+    checks: &[],
+    waits: &[CauseKind::Server],
+    limits: &[BindingKind::Disk],
+    supersedes: &[],
+    knob: "disk",
+};

@@ -58,7 +58,7 @@ pub(super) const LIMIT104: CauseMeta = CauseMeta {
     id: "LIMIT104",
     name: "body-timeout",
     summary: "A timeout for the whole body ends slow uploads",
-    status: Status::Page("uploads that end at one same age, whatever their size"),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &super::limit104_body_timeout::BodyTimeout },
     since: "0.1.0",
     page: include_str!("limit104_body_timeout/page.md"),
     checks: &[id::LIMT107, id::MIGR106],

@@ -4,6 +4,7 @@ use super::loss102_one_congestion_window::OneCongestionWindow;
 use super::loss103_slow_start_after_idle::SlowStartAfterIdle;
 use super::loss104_nagle_delayed_ack::NagleDelayedAck;
 use super::loss105_send_buffer_bloat::SendBufferBloat;
+use super::loss106_queue_too_short::QueueTooShort;
 use super::{CauseMeta, Status};
 use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
@@ -81,4 +82,19 @@ pub(super) const LOSS105: CauseMeta = CauseMeta {
     limits: &[BindingKind::SendBuffer],
     supersedes: &[],
     knob: "notsent-lowat",
+};
+
+pub(super) const LOSS106: CauseMeta = CauseMeta {
+    id: "LOSS106",
+    name: "queue-too-short",
+    summary: "The bottleneck's queue is shorter than bandwidth × RTT and overflows",
+    status: Status::Rule { status: RuleStatus::Preview, rule: &QueueTooShort },
+    since: "0.1.0",
+    page: include_str!("loss106_queue_too_short/page.md"),
+    checks: &[],
+    waits: &[CauseKind::HeadOfLine, CauseKind::CongestionWindow],
+    limits: &[BindingKind::CongestionWindow],
+    // The drops are the mechanism, and the queue is why there are any.
+    supersedes: &["LOSS101", "LOSS102"],
+    knob: "queue",
 };

@@ -1,18 +1,16 @@
 //! Repetitions with many thousands of requests and events: each rule must visit both only once, or it would never
 //! finish.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, run};
-use h2lab_base::units::Time;
+use crate::diagnose::Finding;
+use crate::diagnose::testing::{self, Scene, frame};
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
-use h2lab_wire::StreamId;
-use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
+use h2lab_wire::trace::{Direction, FrameKind};
 
 const DOWN: Direction = Direction::Down;
 
 fn found(record: CellRecord, rule: &str) -> Finding {
-    run(&[record]).into_iter().find(|finding| finding.rule == rule).expect(rule)
+    testing::found(rule, record).expect(rule)
 }
 
 #[test]
@@ -49,13 +47,8 @@ fn a_response_that_is_not_read_beside_every_other() {
     const HOLDS: u32 = 20_000;
     let scene = (0..HOLDS).fold(Scene::new(Protocol::H2c), |scene, n| {
         let at = 1_000 * u64::from(n);
-        scene.request(0, 4 * n + 1, at + 100, at + 125, at + 750).request(
-            0,
-            4 * n + 3,
-            at + 100,
-            at + 125,
-            at + 725,
-        )
+        let scene = scene.request(0, 4 * n + 1, at + 100, at + 125, at + 750);
+        scene.request(0, 4 * n + 3, at + 100, at + 125, at + 725)
     });
     let mut record = scene.record();
     record.frames.clear();
@@ -71,19 +64,4 @@ fn a_response_that_is_not_read_beside_every_other() {
     let held = found(record, "FLOW108");
     assert!(held.symptom.ends_with("20,000 other requests waited"), "{}", held.symptom);
     assert!((held.cost_share - 500.0 / 1_275.0).abs() < 1e-6, "{}", held.cost_share);
-}
-
-/// DATA that arrives, or credit that the client returns.
-fn frame(kind: FrameKind, stream: u32, bytes: u32, at: u64) -> FrameEvent {
-    let is_data = kind == FrameKind::DATA;
-    FrameEvent {
-        at: Time::from_millis(at),
-        connection: 0,
-        stream: StreamId(stream),
-        length: if is_data { bytes } else { 4 },
-        value: if is_data { 0 } else { bytes },
-        kind,
-        flags: 0,
-        direction: if is_data { DOWN } else { Direction::Up },
-    }
 }

@@ -33,6 +33,8 @@ pub enum Status {
         /// The code.
         rule: &'static dyn Rule,
     },
+    /// By `diagnose --run`, of a user's client against our own server: only there is it known what the server offers.
+    OfClient(RuleStatus),
     /// Not visible from a client and its link: a rule would need this view of a server or of another program.
     NeedsServer(&'static str),
     /// By no rule yet; this data in our records or in a capture would show it.
@@ -44,6 +46,7 @@ impl Status {
     pub fn word(self) -> String {
         match self {
             Self::Rule { status, .. } => format!("rule, {status}"),
+            Self::OfClient(status) => format!("rule of `diagnose --run`, {status}"),
             Self::NeedsServer(_) => "needs a view of the server".to_owned(),
             Self::Page(_) => "page only".to_owned(),
         }
@@ -53,15 +56,21 @@ impl Status {
     pub const fn needs(self) -> Option<&'static str> {
         match self {
             Self::Rule { .. } => None,
+            Self::OfClient(_) => Some("a client of yours, which `h2lab diagnose --run` runs"),
             Self::NeedsServer(what) | Self::Page(what) => Some(what),
         }
+    }
+
+    /// Whether h2lab finds the cause, in records or of a user's client.
+    pub const fn is_found(self) -> bool {
+        matches!(self, Self::Rule { .. } | Self::OfClient(_))
     }
 }
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rule { .. } => f.write_str(&self.word()),
+            Self::Rule { .. } | Self::OfClient(_) => f.write_str(&self.word()),
             Self::NeedsServer(what) => write!(f, "{}: {what}", self.word()),
             Self::Page(what) => write!(f, "{}; what would show it: {what}", self.word()),
         }
@@ -106,11 +115,11 @@ impl CauseMeta {
         settings::expanded(self.page)
     }
 
-    /// Its rule, if it has one.
+    /// Its rule, if it has one that looks at records of any client.
     pub const fn rule(&self) -> Option<&'static dyn Rule> {
         match self.status {
             Status::Rule { rule, .. } => Some(rule),
-            Status::NeedsServer(_) | Status::Page(_) => None,
+            Status::OfClient(_) | Status::NeedsServer(_) | Status::Page(_) => None,
         }
     }
 }

@@ -7,7 +7,9 @@ mod conn102_streams_before_settings;
 mod conn103_goaway_loses_requests;
 mod conn104_dial_stampede;
 mod conn105_periodic_drain;
+mod conn106_silent_connection;
 mod conn107_client_does_not_multiplex;
+mod conn109_connection_coalescing;
 mod conn110_idle_timeout_race;
 mod conn111_no_tls_session_resumption;
 mod flow;
@@ -17,6 +19,7 @@ mod flow103_connection_window;
 mod flow105_window_updates_too_often;
 mod flow106_window_updates_too_late;
 mod flow108_slow_reader_holds_connection_window;
+mod flow111_window_overflow;
 mod flow112_credit_after_acknowledgement;
 mod frame;
 mod frame101_tls_record_size;
@@ -32,6 +35,7 @@ mod limit;
 mod limit101_pings_too_frequent;
 mod limit102_abuse_limits;
 mod limit103_header_block_too_large;
+mod limit104_body_timeout;
 mod limit105_rate_limit;
 mod loss;
 mod loss101_tcp_head_of_line_blocking;
@@ -39,6 +43,7 @@ mod loss102_one_congestion_window;
 mod loss103_slow_start_after_idle;
 mod loss104_nagle_delayed_ack;
 mod loss105_send_buffer_bloat;
+mod loss106_queue_too_short;
 #[cfg(test)]
 mod many;
 mod meta;
@@ -48,7 +53,9 @@ mod mux105_serial_processing;
 mod mux106_priority_ignored;
 mod mux107_wasted_push;
 mod proxy;
+mod proxy101_no_multiplexing_upstream;
 mod sec;
+mod sec102_http_1_1_required;
 #[cfg(test)]
 mod tests;
 pub(super) mod views;
@@ -98,6 +105,7 @@ pub const CAUSES: &[&CauseMeta] = &[
     &loss::LOSS103,
     &loss::LOSS104,
     &loss::LOSS105,
+    &loss::LOSS106,
     &hpack::HPACK101,
     &hpack::HPACK102,
     &frame::FRAME101,
@@ -122,6 +130,7 @@ pub const CAUSES: &[&CauseMeta] = &[
     &host::HOST104,
     &host::HOST105,
     &host::HOST106,
+    &host::HOST107,
 ];
 
 /// The cause with this id or name, whatever its case.
@@ -129,6 +138,11 @@ pub fn cause(word: &str) -> Option<&'static CauseMeta> {
     let is_it =
         |cause: &&&CauseMeta| cause.id.eq_ignore_ascii_case(word) || cause.name.eq_ignore_ascii_case(word);
     CAUSES.iter().copied().find(|cause| is_it(&cause))
+}
+
+/// The causes that a check of a probe is evidence for if it fails, by the check's id.
+pub fn of_check(id: &str) -> impl Iterator<Item = &'static CauseMeta> {
+    CAUSES.iter().copied().filter(move |cause| cause.checks.iter().any(|check| check.id == id))
 }
 
 /// The cause that a limit of a transfer is evidence for; `None` if it is evidence for no cause of the catalogue, or for
@@ -139,6 +153,7 @@ pub const fn of_limit(kind: BindingKind, we_send: bool) -> Option<&'static Cause
         BindingKind::StreamWindow => Some(&flow::FLOW101),
         BindingKind::ConnectionWindow => Some(&flow::FLOW103),
         BindingKind::CongestionWindow => Some(&loss::LOSS102),
+        BindingKind::Disk => Some(&host::HOST107),
         _ => None,
     }
 }

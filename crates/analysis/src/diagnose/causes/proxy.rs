@@ -1,6 +1,8 @@
 //! `PROXY`: proxies and translation.
 
+use super::proxy101_no_multiplexing_upstream::NoMultiplexingUpstream;
 use super::{CauseMeta, Status};
+use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
 use h2lab_model::probe::id;
 
@@ -8,9 +10,7 @@ pub(super) const PROXY101: CauseMeta = CauseMeta {
     id: "PROXY101",
     name: "no-multiplexing-upstream",
     summary: "The proxy speaks HTTP/1.1 upstream, or one stream at a time",
-    status: Status::NeedsServer(
-        "the proxy's upstream connections beside the requests in flight at its front: the backend's log, or a capture of both hops",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &NoMultiplexingUpstream },
     since: "0.1.0",
     page: include_str!("proxy101_no_multiplexing_upstream/page.md"),
     checks: &[],

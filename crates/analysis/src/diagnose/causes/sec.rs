@@ -1,6 +1,7 @@
 //! `SEC`: security.
 
 use super::{CauseMeta, Status};
+use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
 use h2lab_model::probe::id;
 
@@ -24,7 +25,10 @@ pub(super) const SEC102: CauseMeta = CauseMeta {
     id: "SEC102",
     name: "http-1-1-required",
     summary: "The server demands HTTP/1.1 for some paths, as for client certificates",
-    status: Status::Page("RST_STREAM or GOAWAY with HTTP_1_1_REQUIRED, and the paths that it comes for"),
+    status: Status::Rule {
+        status: RuleStatus::Preview,
+        rule: &super::sec102_http_1_1_required::Http11Required,
+    },
     since: "0.1.0",
     page: include_str!("sec102_http_1_1_required/page.md"),
     checks: &[],

@@ -124,5 +124,17 @@ fn limits_and_waits_lead_to_causes_that_name_them_as_evidence() {
     }
     assert_eq!(of_limit(BindingKind::StreamWindow, true).map(|cause| cause.id), Some("FLOW102"));
     assert_eq!(of_limit(BindingKind::StreamWindow, false).map(|cause| cause.id), Some("FLOW101"));
+    assert_eq!(of_limit(BindingKind::Disk, true).map(|cause| cause.id), Some("HOST107"));
     assert_eq!(of_wait(CauseKind::CongestionWindow).map(|cause| cause.id), Some("LOSS102"));
+}
+
+#[test]
+fn a_check_leads_to_the_causes_that_name_it_as_evidence_and_to_no_other() {
+    let of = |id: &str| of_check(id).map(|cause| cause.id).collect::<Vec<_>>();
+    assert_eq!(of("LIMT101"), ["CONN101"]);
+    assert!(of("LIMT104").contains(&"MUX101") && of("LIMT104").len() > 1, "{:?}", of("LIMT104"));
+    assert!(of("LIMT999").is_empty());
+    for cause in CAUSES {
+        assert!(cause.checks.iter().all(|check| of(check.id).contains(&cause.id)), "{}", cause.id);
+    }
 }

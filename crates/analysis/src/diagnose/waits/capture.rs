@@ -116,7 +116,7 @@ impl CapturedConnections {
 }
 
 /// The smaller value of both sides: it is not distinguished which side's timer runs.
-fn rto_min(sysctls: &Sysctls) -> Duration {
+pub(super) fn rto_min(sysctls: &Sysctls) -> Duration {
     let side =
         |names: &BTreeMap<String, String>| names.get(RTO_MIN_SYSCTL)?.parse().ok().map(Duration::from_micros);
     [&sysctls.client, &sysctls.server].into_iter().filter_map(side).min().unwrap_or(RTO_MIN)

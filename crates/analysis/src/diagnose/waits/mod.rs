@@ -13,6 +13,7 @@
 //!  → requests, joined by the `x-h2lab-id` field, or by connection and stream                  explain
 //!  → the time of each, interval by interval                                                   causes → latency breakdown → split
 //! datagrams of QUIC: the same by stream, with a key log, or why there is no cause              quic
+//! without bytes: the windows of the senders, by the packet log alone                           held
 //! ```
 //!
 //! [`CapturedConnections`] takes the packets one by one, so that a capture need not be in memory, and then explains a
@@ -38,6 +39,7 @@ mod causes;
 mod connection;
 mod explain;
 pub(super) mod flow;
+pub(super) mod held;
 mod latency_breakdown;
 mod quic;
 pub(super) mod segment;

@@ -302,6 +302,23 @@ fn response_times_that_grow_are_unstable() {
 }
 
 #[test]
+fn responses_of_bulk_work_may_take_longer_and_longer() {
+    let of = |bulk: bool| {
+        let mut record = clean();
+        let middle = window(&record).0 + record.cell.work.phases.measure / 2;
+        let until = window(&record).1;
+        for sample in record.samples.edit().iter_mut().filter(|s| s.scheduled_at >= middle) {
+            sample.completed_at = until - Duration::from_nanos(1);
+        }
+        record.cell.work.arrival = Arrival::Closed { concurrency: 1 };
+        record.cell.work.bulk = bulk;
+        instability(&CellSummary::of(&[&record]), &[&record])
+    };
+    assert_eq!(of(true), None);
+    assert!(matches!(of(false), Some(Instability::Growing { .. })));
+}
+
+#[test]
 fn a_late_link_is_invalid_beyond_five_percent_of_the_round_trip() {
     let late = |ns: u64| {
         let mut record = clean();

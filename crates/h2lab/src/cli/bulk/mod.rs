@@ -2,6 +2,7 @@
 
 mod drive;
 mod get;
+pub mod kept;
 mod put;
 mod serve;
 mod token;

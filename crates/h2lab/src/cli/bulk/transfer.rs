@@ -1,5 +1,6 @@
 //! What `bulk get` and `bulk put` have in common: their flags, how the server is reached, and what is reported afterwards.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
@@ -11,6 +12,7 @@ use h2lab_model::workload::{EngineSettings, Protocol};
 use h2lab_transfer::Algorithm;
 
 use super::super::client::ClientArgs;
+use super::super::documents::FormArgs;
 use super::super::exit::Usage;
 use super::super::files::PageArg;
 use super::super::flags::{FlagRefusal, Flags};
@@ -22,6 +24,7 @@ use super::super::reach::ReachArgs;
 use super::super::values::{duration, size, value, whole};
 use super::super::{Exit, note, rights, signals, tls};
 use super::fields_and_settings;
+use super::kept::{KeptFolder, Moved as _};
 use super::view::BulkView;
 use crate::run::folder;
 use crate::run::messages::{Failure, FailureKind};
@@ -62,11 +65,13 @@ pub struct TransferArgs {
     timeout: Duration,
     #[command(flatten)]
     socket: CongestionArgs,
-    /// Print one JSON document instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: FormArgs,
     #[command(flatten)]
     page: PageArg,
+    /// Also keep what was measured in this folder: `h2lab report` and `h2lab diagnose` read it again
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Suppress progress
     #[arg(short_alias = 's', long, alias = "silent")]
     quiet: bool,
@@ -171,6 +176,7 @@ impl TransferArgs {
         let protocols = plan.protocols()?;
         let Cargo { text, url, .. } = &plan.cargo;
         let endpoints = self.reach.endpoints(text, url)?;
+        let kept = KeptFolder::make(self.out.as_deref())?;
         let Moved { mut record, files } = plan.first_that_works(&protocols, &endpoints)?;
         if !self.client.request.secrets {
             record = record.without_secrets();
@@ -179,13 +185,9 @@ impl TransferArgs {
         VERSION.clone_into(&mut record.version);
         record.started = humantime::format_rfc3339_seconds(started).to_string();
         record.machine = folder::machine();
-        let text = if self.json {
-            serde_json::to_string_pretty(&h2lab_report::bulk_document(&record))? + "\n"
-        } else {
-            h2lab_report::bulk_text(&record, output::style())
-        };
-        output::print(&text)?;
+        output::print(&record.render(self.form.form(), output::style())?)?;
         self.page.write(|| h2lab_report::bulk_page(&record))?;
+        kept.keep_transfer(&record)?;
         if files.iter().any(|file| file.is_resumable() && file.outcome().is_some_and(Result::is_err)) {
             say!("note: the bytes received are kept; the same command resumes the transfer");
         }
@@ -312,7 +314,7 @@ impl TransferPlan<'_> {
             stop: Some(&self.stop),
             clock: Clock::start(),
         };
-        let view = BulkView::new(args.quiet || args.json, self.cargo.duration);
+        let view = BulkView::new(args.quiet || args.form.is_document(), self.cargo.duration);
         run(&job, &mut |progress| view.show(progress))
     }
 }

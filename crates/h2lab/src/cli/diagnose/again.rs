@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use h2lab_analysis::experiment::Since;
+use h2lab_analysis::experiment::{Recorded, Since};
 use h2lab_base::secrets::HIDDEN;
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::Scenario;
@@ -49,7 +49,9 @@ impl DiagnoseArgs {
         if let Some(own) = &own {
             self.announce(own);
         }
-        let mut base = Base::of(&scenario, None)?;
+        // As it is entered in the scenario now: cells have that URL.
+        let proxy = scenario.matrix.live.get(1).filter(|_| Recorded::via(&before).is_some());
+        let mut base = Base::of(&scenario, proxy.map(|proxy| proxy.url.as_str()))?;
         own::put_into(&mut base.cells, own.as_ref());
         let mut plan = Plan::new(&base, own.as_ref(), false);
         let setup = plan.setup();

@@ -1,13 +1,14 @@
 //! `h2lab diagnose --run COMMAND`: the user's client against our origin, behind the emulated link; what its connections show.
 //!
 //! The client's end of the link is captured, with the secrets of every TLS connection from our origin, and is read like
-//! any other capture.
+//! any other capture. What findings name at our end is then changed, and the client is run again.
 
 mod doubts;
+mod server;
+mod trials;
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -15,45 +16,34 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_analysis::diagnose::client::{self, Client};
-use h2lab_analysis::diagnose::passive::{Capture, Captured};
+use h2lab_analysis::diagnose::passive::Captured;
 use h2lab_base::counts::plural;
 use h2lab_base::text::made_printable;
-use h2lab_base::units::format_duration;
-use h2lab_link::LinkSpec;
+use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::RunRecord;
-use h2lab_model::scenario::{Axis, RequestLimit};
-use h2lab_net::scratch::{self, ScratchFolder};
-use h2lab_net::tls::Identity;
+use h2lab_model::workload::Protocol;
+use h2lab_net::clock::Clock;
+use h2lab_net::scratch::ScratchFolder;
 
+use self::server::{CLEAR_PORT, Made, Runs, TLS_PORT};
+use self::trials::Tried;
 use super::super::Exit;
 use super::super::exit::Usage;
-use super::super::impair::LinkArgs;
-use super::super::link;
 use super::super::output::Concluded;
 use super::super::values::duration;
 use super::{DiagnoseArgs, capture};
-use crate::run::commands::{Commands, CommandsResult, Detached, SERVER, exit_code};
+use crate::run::commands::{SERVER, exit_code};
 use crate::run::messages::{Failure, FailureKind};
 
 /// URLs in `{urls}`, as `probe client` has them.
 const URLS: usize = 12;
 /// How long the command may run, unless the user says otherwise.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The link's delay each way, unless the user says otherwise: what a client does badly costs round trips, and loopback hides it.
-const DELAY: Duration = Duration::from_micros(12_500);
-/// Ports of our origin, in a network of its own.
-const CLEAR_PORT: u16 = 8080;
-const TLS_PORT: u16 = 8443;
-/// How long our origin may take to listen.
-const WAIT: Duration = Duration::from_secs(10);
 /// How many lines of a command's output are shown.
 const LAST_LINES: usize = 5;
 /// They are taken from this many last bytes; each is cut to `LINE` characters.
 const LAST_BYTES: usize = 2_000;
 const LINE: usize = 160;
-/// Receive windows of our origin, of streams and connections: with the 64 KiB of RFC 9113 they would limit the uploads
-/// of every client.
-const WINDOW: &str = "16M";
 /// A shell's exit codes for a command that is not there, and for one that may not be executed.
 const MISSING: [u8; 2] = [127, 126];
 
@@ -62,10 +52,14 @@ const MISSING: [u8; 2] = [127, 126];
 pub(super) struct ClientRunArgs {
     /// Run this client's command against h2lab's own server, and report what its connections show
     ///
-    /// A shell runs it once. `{url}` is the server's URL, `{urls}` are 12 of them, `{ca}` is the file of the authority of --tls. It
-    /// sees your files, and no network but the emulated link: 12.5 ms each way and no loss unless --delay, --loss and the like say
-    /// otherwise. Without --tls the server speaks HTTP/2 by prior knowledge, and HTTP/1.1. Its paths: `h2lab origin --help`.
-    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["what", "via", "again", "config", "fix", "fail_on"])]
+    /// A shell runs it. If a finding names something at the server's end or in the network, it is run again, several times, with that
+    /// changed and without, until the --budget is spent: a command that must not be repeated needs --budget 0s.
+    ///
+    /// `{url}` is the server's URL, `{urls}` are 12 of them, `{ca}` is the file of the authority of --tls. It sees your files, and no
+    /// network but the emulated link: 12.5 ms each way and no loss unless --delay, --loss and the like say otherwise. Without --tls
+    /// the server speaks HTTP/2 by prior knowledge, and HTTP/1.1. It gets the limits of yours by -w and -W (windows of uploads), -m,
+    /// --max-requests-per-connection and --no-tls-resumption. Its paths: `h2lab origin --help`.
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["what", "via", "again", "config", "fix"])]
     run: Option<String>,
     /// Serve the client of --run over TLS: h2 and http/1.1 by ALPN
     #[arg(long, requires = "run")]
@@ -99,6 +93,11 @@ impl ClientRunArgs {
         self.tls
     }
 
+    /// What the server prefers.
+    const fn protocol(&self) -> Protocol {
+        if self.tls { Protocol::H2 } else { Protocol::H2c }
+    }
+
     /// The command with its placeholders filled.
     fn filled(&self, words: &str, ca: &Path) -> String {
         let (scheme, port) = if self.tls { ("https", TLS_PORT) } else { ("http", CLEAR_PORT) };
@@ -126,37 +125,43 @@ impl DiagnoseArgs {
             let why = "--out is for a run folder, and --run keeps none: -o FILE writes the report";
             return Err(Usage(why.to_owned()).into());
         }
+        if self.reach.tls.no_tls_resumption && !self.client.tls {
+            return Err(Usage("--no-tls-resumption is for the server of --tls".to_owned()).into());
+        }
+        if self.fail_on.is_some() && self.budget.is_zero() {
+            let why = "--fail-on needs an experiment, and --budget 0s allows none";
+            return Err(Usage(why.to_owned()).into());
+        }
+        // What is taken are settings of the server.
         let own = "is for requests of h2lab, and with --run your client makes them";
-        self.cells.work.refuse(&["seed"], own)?;
-        self.cells.client.refuse(&[], own)?;
+        self.cells.work.refuse(&["seed", "streams"], own)?;
+        self.cells.client.refuse(&["stream_window", "connection_window"], own)?;
         self.cells.policy.refuse(&[], own)?;
-        self.reach.refuse(&[], own)?;
+        self.reach.refuse(&["no_tls_resumption"], own)?;
         let server = "has no effect with --run: the server is h2lab's own, behind the emulated link";
         self.cells.servers.refuse(&["max_requests_per_connection"], server)?;
         Ok(self.cells.capture.refuse(&[], "has no effect with --run: `h2lab link --pcap` keeps packets")?)
     }
 
-    /// Runs the client, and reports what its connections show.
+    /// Runs the client, tries what can be changed at our end, and reports what its connections show.
     pub(super) fn run_client(&self, words: &str, command_line: Vec<String>) -> Result<Exit> {
         self.refuse_for_client()?;
+        let clock = Clock::start();
         let folder = ScratchFolder::create("h2lab-client").context("cannot make a temporary folder")?;
         let said = folder.path().join("said");
-        let commands = self.commands(words, folder.path(), &said)?;
+        let ours = self.our_end()?;
+        let mut runs = Runs::prepare(self, words, folder.path(), &said)?;
         if !self.quiet {
             let limit = format_duration(self.client.limit());
-            say!("the client is run once, for {limit} at most: {}", made_printable(words));
+            say!("the client is run, for {limit} at most: {}", made_printable(words));
         }
         // This process is the lab from here on.
-        let link = commands.link.clone();
-        let done = commands.run()?;
-        let doubts = doubts::of(&done.link.summary, done.server_waited, done.took, link.rtt());
+        let Made { done, captured, damage, doubts } = runs.make(&ours)?;
         let said = last_lines(&fs::read(&said).unwrap_or_default());
-        let (captured, damage) = packets(&done, folder.path(), link)?;
-        let is_interrupted = done.is_interrupted;
+        let (ran_out, is_interrupted) = (done.ran_out, done.is_interrupted);
         let limit = self.client.limit();
         let is_untrusting = self.client.tls && !words.contains("{ca}");
-        let ending =
-            Ending { client: done.client, ran_out: done.ran_out, is_interrupted, limit, said, is_untrusting };
+        let ending = Ending { client: done.client, ran_out, is_interrupted, limit, said, is_untrusting };
         if captured.records.is_empty() {
             let place = folder.path().parent().unwrap_or(folder.path());
             let unkept = done.captured.as_ref().and_then(|captured| captured.unkept(place));
@@ -168,77 +173,32 @@ impl DiagnoseArgs {
         let unread = capture::unread(&captured);
         let mut run: RunRecord =
             capture::run(format!("client {}", made_printable(words)), captured, command_line);
-        run.interrupted = is_interrupted;
+        run.seed = ours.seed;
         notes.extend(client::clear_http1(&run.repetitions));
-        let client = Client { command: words, took: done.took, cpu: done.client_cpu, doubts: &doubts };
-        let exit = self.conclude_client(&Concluded::of_client(&run, notes, &client), unread)?;
+        let (took, cpu, asked_for) = (done.took, done.client_cpu, self.asked_for());
+        let client = Client { command: words, took, cpu, doubts: &doubts, asked_for: &asked_for };
+        let tried = if ran_out || is_interrupted {
+            Tried::default()
+        } else {
+            let findings = Concluded::of_client(&run, Vec::new(), &client).report().findings.to_vec();
+            self.try_changes(&mut runs, &ours, (&run, &findings), took, clock)
+        };
+        run.interrupted = is_interrupted || tried.is_interrupted;
+        notes.extend(tried.note);
+        let concluded = Concluded::of_client(&run, notes, &client);
+        let exit = match &tried.experiment {
+            Some(experiment) => {
+                let took = Some(clock.now().since(Time::ZERO));
+                self.conclude_trials(&concluded, unread, experiment, took)?
+            }
+            None => self.conclude_client(&concluded, unread)?,
+        };
         Ok(match doubts.is_empty() {
-            _ if is_interrupted => Exit::Interrupted,
+            _ if run.interrupted => Exit::Interrupted,
             true => exit,
             false => Exit::Invalid,
         })
     }
-
-    fn commands(&self, words: &str, folder: &Path, said: &Path) -> Result<Commands> {
-        let delay = self.cells.link.delay.clone().or(Some(Axis::one(DELAY)));
-        let (link, congestion, sysctls) =
-            link::link(&LinkArgs { delay, ..LinkArgs::clone(&self.cells.link) })?;
-        let seed = self.cells.work.seed.as_ref().and_then(|seeds| seeds.values().first()).copied();
-        let file =
-            |path: &Path| scratch::create(path).with_context(|| format!("cannot write {}", path.display()));
-        Ok(Commands {
-            link,
-            congestion,
-            sysctls,
-            ipv6: false,
-            seed: seed.unwrap_or(1),
-            server: Some(self.origin(folder)?),
-            wait: WAIT,
-            server_log: Some(file(&folder.join("origin"))?),
-            client: self.client.filled(words, &folder.join("cert.pem")),
-            detached: Some(Detached { output: file(said)?, limit: self.client.limit() }),
-            captured_beside: Some(folder.to_owned()),
-            removed: Some(folder.to_owned()),
-            client_to_stderr: false,
-            panic: false,
-        })
-    }
-
-    /// The command of our origin; with TLS, its certificate is made.
-    fn origin(&self, folder: &Path) -> Result<String> {
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let mut words = vec![program.to_string_lossy().into_owned(), "origin".to_owned()];
-        if self.client.tls {
-            let identity = Identity::self_signed(&["server", "localhost", "10.9.0.2"])
-                .context("cannot make a certificate")?;
-            for (name, flag, text) in
-                [("cert.pem", "--cert", identity.certificates_pem), ("key.pem", "--key", identity.key_pem)]
-            {
-                let path = folder.join(name);
-                scratch::create(&path)
-                    .and_then(|mut file: File| file.write_all(text.as_bytes()))
-                    .with_context(|| format!("cannot write {}", path.display()))?;
-                words.extend([flag.to_owned(), path.to_string_lossy().into_owned()]);
-            }
-            words.extend(["--tls-listen".to_owned(), format!("0.0.0.0:{TLS_PORT}")]);
-        } else {
-            words.extend(["--listen".to_owned(), format!("0.0.0.0:{CLEAR_PORT}")]);
-        }
-        words.extend(["-w", WINDOW, "-W", WINDOW].map(str::to_owned));
-        let limits = self.cells.servers.max_requests_per_connection.as_ref().map(Axis::values);
-        if let Some([RequestLimit(Some(limit)), ..]) = limits {
-            words.extend(["--max-requests-per-connection".to_owned(), limit.to_string()]);
-        }
-        Ok(format!("exec {}", h2lab_report::shell_line(&words)))
-    }
-}
-
-/// The packets as the client saw them, and why they could not be read to their end, if so.
-fn packets(done: &CommandsResult, folder: &Path, link: LinkSpec) -> Result<(Captured, Option<String>)> {
-    let path = folder.join("packets.pcapng");
-    let kept = done.captured.as_ref().context("packets are kept here")?;
-    kept.store(&path, &done.link.packets, None)?;
-    capture::packets(&path, Capture::of_run(link))
 }
 
 /// What the command did, beside its connections.
@@ -327,6 +287,8 @@ mod tests {
     use std::os::unix::process::ExitStatusExt as _;
 
     use super::*;
+    use h2lab_analysis::diagnose::passive::Capture;
+    use h2lab_link::LinkSpec;
 
     fn run(words: &str, tls: bool) -> ClientRunArgs {
         ClientRunArgs { run: Some(words.to_owned()), tls, time_limit: None }

@@ -119,7 +119,8 @@ pub(super) fn not_made(
     let lines: Vec<String> = findings
         .iter()
         .filter(|finding| finding.cell == cell.index)
-        .flat_map(|finding| &finding.fixes)
+        // A change that was in vain here is no advice.
+        .flat_map(|finding| experiment.fixes_left(finding))
         .filter(|fix| fix.has_setting())
         .map(|fix| format!("{}: {}", fix.product, fix.setting))
         .collect();
@@ -243,6 +244,43 @@ mod tests {
         let quota = fix(&haproxy, settings::Knob::H2Requests);
         let none = refusals(&haproxy, [&quota, &streams].into_iter(), &[ConfigFile::main("a", "global")]);
         assert!(none.len() == 1 && none[0].starts_with("HAProxy 2.6.12 has no setting for"), "{none:?}");
+    }
+
+    #[test]
+    fn of_a_live_server_the_lines_to_change_are_those_that_were_not_tried_in_vain() {
+        use h2lab_analysis::experiment::Trial;
+        use h2lab_model::record::testing;
+        use h2lab_model::workload::Protocol;
+
+        let target = Target::Url { url: "http://a/".to_owned() };
+        let cell = Cell { target, ..testing::cell(1, 0, Protocol::H2c, 1, 0.0) };
+        let finding = |rule: &str, fixes: Vec<Fix>| {
+            let rule = rule.to_owned();
+            Finding { rule, cell: 1, fixes, ..Finding::default() }
+        };
+        let fix = |setting: &str| Fix::new("nginx", setting, "why");
+        let wish = Wish { knob: settings::Knob::UpstreamConnections, role: Role::Client, value: None };
+        let connections = Fix { wish: Some(wish), ..Fix::new("client", "connections = 4", "why") };
+        let findings = [
+            finding("LOSS101", vec![connections, fix("listen 443 quic")]),
+            finding("CONN101", vec![fix("keepalive_requests 9")]),
+        ];
+        let said = |outcome| {
+            let knob = Knob::Connections(4);
+            let trial = Trial { knob, cell: 2, rounds: 2, effect: None, outcome, closes: None };
+            let experiment = Experiment { trials: vec![trial], ..Experiment::unmeasured() };
+            match not_made(&experiment, &testing::run(Vec::new()), &findings, &cell, None) {
+                Fixing::Not(why) => why,
+                Fixing::Made { .. } => panic!("nothing is changed on a live server"),
+            }
+        };
+        let open = said(Outcome::Undecided);
+        let not_tried = "nginx: listen 443 quic, nginx: keepalive_requests 9;";
+        assert!(open.contains(&format!(": client: connections = 4, {not_tried}")), "{open}");
+        for outcome in [Outcome::Refuted, Outcome::Worse] {
+            let in_vain = said(outcome);
+            assert!(in_vain.contains(&format!("to change by yourself: {not_tried}")), "{in_vain}");
+        }
     }
 
     fn diff(before: &str, after: &str) -> String {

@@ -105,7 +105,7 @@ pub struct DiagnoseArgs {
     keylog: Option<PathBuf>,
     #[command(flatten)]
     client: ClientRunArgs,
-    /// Begin no further round after this long
+    /// Begin no further round after this long; with 0s, a client of --run is run once and nothing is changed
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     budget: Duration,
     #[command(flatten)]
@@ -206,15 +206,25 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
         Some(What::Run(folder)) => return args.of_run_folder(folder),
         _ => {}
     }
-    let own = args.own(what.as_ref())?;
-    let (mut scenario, live) = scenario(args, what.as_ref(), own.as_ref())?;
+    measured(args, what.as_ref(), command_line, clock)
+}
+
+/// Measures a live server, or servers that are started, with changes of one setting each; `clock` began with the command.
+fn measured(
+    args: &DiagnoseArgs,
+    what: Option<&What>,
+    command_line: Vec<String>,
+    clock: Clock,
+) -> Result<Exit> {
+    let own = args.own(what)?;
+    let (mut scenario, live) = scenario(args, what, own.as_ref())?;
     // No other command takes the user's configuration.
     let mut repeat = match own {
         Some(_) => Vec::new(),
         None => repeated(&command_line, args.what.as_deref(), args.via.as_deref()),
     };
     let mut before = None;
-    if let Some(What::Live(url)) = &what {
+    if let Some(What::Live(url)) = what {
         speaks_h2(&scenario, &live)?;
         holds_responses(&scenario, &live)?;
         let url = args.via().unwrap_or_else(|| url.clone());
@@ -259,21 +269,15 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let fixing = fixing.transpose()?;
     let fix = fixing.as_ref();
     let (experiment, repeat) = (&experiment, &repeat[..]);
+    let (took, unread) = (Some(took), None);
     let stored = concluded.store_page(|| {
         let report = concluded.report();
-        h2lab_report::diagnosis_page(&Diagnosis {
-            report,
-            experiment,
-            subject,
-            repeat,
-            fix,
-            is_via,
-            took: Some(took),
-        })
+        let of_page = Diagnosis { report, experiment, subject, repeat, fix, is_via, unread, took };
+        h2lab_report::diagnosis_page(&of_page)
     });
     let concluded = concluded.lacking(&stored);
     let report = concluded.report();
-    let diagnosis = Diagnosis { report, experiment, subject, repeat, fix, is_via, took: Some(took) };
+    let diagnosis = Diagnosis { report, experiment, subject, repeat, fix, is_via, unread, took };
     args.print_diagnosis(&diagnosis)?;
     executed.failure.map_or(stored, Err)?;
     if run.interrupted {

@@ -1,7 +1,7 @@
 //! Which cells an experiment measures, and when.
 
 use anyhow::Result;
-use h2lab_analysis::experiment::{Again, CHANGED_ROUNDS, Experiment, FIRST_ROUNDS, Outcome, Setup, UNSEEN};
+use h2lab_analysis::experiment::{Again, Experiment, FIRST_ROUNDS, Setup, is_worth_trying, suspicion};
 use h2lab_analysis::stats::CellState;
 use h2lab_analysis::{diagnose, stats};
 use h2lab_lab::sut::OwnConfig;
@@ -101,7 +101,7 @@ impl<'a> Plan<'a> {
 
     pub fn setup(&self) -> Setup {
         let Base { subject, twin, direct, hop, .. } = *self.base;
-        Setup { subject, twin, direct, hop, knobs: self.knobs.clone(), looks: Setup::LOOKS }
+        Setup { subject, twin, direct, hop, knobs: self.knobs.clone() }
     }
 
     /// The repetitions of the next round: of the experiment until all is decided or the budget is spent, then of the fix.
@@ -164,19 +164,10 @@ impl<'a> Plan<'a> {
             }
             self.knobs = self.suspects(run);
         }
-        let is_open = |index: u32| {
-            let known = experiment.trials.iter().find(|trial| trial.cell == index);
-            known.is_none_or(|trial| {
-                let is_void = matches!(trial.outcome, Outcome::Void(_));
-                trial.rounds < UNSEEN || !(is_void || trial.outcome.is_final())
-            })
-        };
-        let open: Vec<(u32, Knob)> =
-            self.knobs.iter().filter(|(index, _)| is_open(*index)).cloned().collect();
-        if is_spent || open.is_empty() || round >= FIRST_ROUNDS + CHANGED_ROUNDS {
-            return Vec::new();
-        }
-        self.round(round, &open)
+        // All rounds since then have every open change.
+        let made = round - FIRST_ROUNDS;
+        let open = if is_spent { Vec::new() } else { experiment.open(&self.knobs, made) };
+        if open.is_empty() { Vec::new() } else { self.round(round, &open) }
     }
 
     /// Whether there is no work whose speed a change could show: none of the answers was a success, or there was no response over
@@ -231,27 +222,25 @@ impl<'a> Plan<'a> {
             experiment.map_or_else(|| verdicts.clone(), |experiment| experiment.verdicts(&verdicts));
         let findings = diagnose::findings(&run.repetitions, &verdicts);
         self.settings = fix::settings(run, &findings, subject, self.own);
-        let place = |knob: &Knob| {
-            let its = |finding: &diagnose::Finding| {
-                finding.cell == subject.index && knob.causes().contains(&finding.rule.as_str())
-            };
-            findings.iter().position(its).unwrap_or(usize::MAX)
-        };
+        let place = |knob: &Knob| suspicion(knob, subject.index, &findings).unwrap_or(usize::MAX);
         let measured = stats::repetitions_of(run, subject.index);
         let bytes = stats::CellSummary::of(&measured);
         let bytes = bytes.goodput_bytes_per_s / bytes.served_rps.max(f64::MIN_POSITIVE);
         let mut knobs: Vec<Knob> = self.settings.iter().cloned().map(Knob::Server).collect();
         let has_quota = self.settings.iter().any(|one| one.change.knob == settings::Knob::H2Requests);
         knobs.extend(Knob::of(subject));
-        // The server's setting is the same change.
-        knobs.retain(|knob| knob.concerns(bytes) && !(has_quota && *knob == Knob::NoRequestLimit));
+        knobs.retain(|knob| {
+            // The server's setting is the same change.
+            let is_known = has_quota && *knob == Knob::NoRequestLimit;
+            knob.concerns(bytes) && is_worth_trying(knob, subject.index, &findings) && !is_known
+        });
         knobs.sort_by_key(place);
         (self.first_free()..).zip(knobs).collect()
     }
 }
 
 /// The cells of a round. Every second round is in reverse order, so that drift affects no cell more than another.
-fn in_round(mut cells: Vec<Cell>, round: u32) -> Vec<Cell> {
+pub(super) fn in_round(mut cells: Vec<Cell>, round: u32) -> Vec<Cell> {
     for cell in &mut cells {
         cell.repetition = round;
         cell.seed = cell.seed.wrapping_add(u64::from(round));
@@ -319,6 +308,36 @@ mod tests {
         };
         assert!(next(200) > 2, "the subject and changes");
         assert_eq!(next(404), 0);
+    }
+
+    #[test]
+    fn a_change_is_measured_until_a_look_decides_it_or_the_budget_is_spent() {
+        use h2lab_model::record::testing::{Model, one_repetition, run};
+
+        let mut base = base();
+        for cell in &mut base.cells {
+            cell.work.phases.measure = std::time::Duration::from_secs(1);
+        }
+        let subject = base.cell(base.subject).unwrap();
+        let knob = Knob::Connections(4);
+        let changed = Cell { index: 7, ..knob.apply(subject) };
+        let next = |rounds: u32, is_spent: bool| {
+            let last = FIRST_ROUNDS + rounds;
+            let mut repetitions = Vec::new();
+            for round in 0..last {
+                repetitions.push(one_repetition(subject, round, &Model { factor: 4.0, ..Model::CLEAN }));
+                if round >= FIRST_ROUNDS {
+                    repetitions.push(one_repetition(&changed, round, &Model::CLEAN));
+                }
+            }
+            let knobs = vec![(7, knob.clone())];
+            let mut plan = Plan { rounds: last, knobs, ..Plan::new(&base, None, false) };
+            plan.next(&run(repetitions), is_spent).len()
+        };
+        assert_eq!(next(1, false), 2, "no look before the second round");
+        assert_eq!([2, 5, 7].map(|rounds| next(rounds, false)), [0; 3], "it is confirmed");
+        assert_eq!(next(6, false), 2, "no look after the sixth");
+        assert_eq!(next(6, true), 0, "the budget is spent");
     }
 
     #[test]

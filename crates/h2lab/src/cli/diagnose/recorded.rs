@@ -1,6 +1,7 @@
 //! What is read and not measured: run folders and captures.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 use h2lab_analysis::diagnose::Finding;
@@ -10,6 +11,7 @@ use h2lab_model::record::RunRecord;
 use h2lab_report::{Diagnosis, Fixing, Report, TextStyle};
 
 use super::super::Exit;
+use super::super::bulk::kept;
 use super::super::cells::CellArgs;
 use super::super::documents::{Form, json};
 use super::super::exit::Usage;
@@ -50,6 +52,11 @@ impl DiagnoseArgs {
 
     /// What a run folder shows: the experiment, if `diagnose` made it, else its findings.
     pub(super) fn of_run_folder(&self, folder: &Path) -> Result<Exit> {
+        if let Some(moved) = kept::read(folder)? {
+            self.refuse_measuring("a run folder is only read", false)?;
+            self.documents.notify(|form, style| moved.render(form, style))?;
+            return Ok(Exit::Done);
+        }
         let run = read(folder)?;
         let before = Found::in_folder(folder);
         let remark = before.as_ref().and_then(Found::remark);
@@ -69,6 +76,7 @@ impl DiagnoseArgs {
             repeat: &repeat(&run, &recorded),
             fix: fix.as_ref(),
             is_via: recorded.is_via,
+            unread: None,
             took: None,
         })?;
         Ok(self.judged(&experiment))
@@ -85,6 +93,28 @@ impl DiagnoseArgs {
             |state: &CellState| matches!(state, CellState::Failed { how: Failed::NoSuccess, .. });
         let all = !cells.is_empty() && cells.iter().all(|cell| is_refused(&cell.state));
         Ok(if all { Exit::CheckFailed } else { exit })
+    }
+
+    /// Reports the experiment with a client, and what its connections show; on `unread` of them no request could be read.
+    pub(super) fn conclude_trials(
+        &self,
+        concluded: &Concluded<'_>,
+        unread: u64,
+        experiment: &Experiment,
+        took: Option<Duration>,
+    ) -> Result<Exit> {
+        self.print_diagnosis(&Diagnosis {
+            report: concluded.report(),
+            experiment,
+            // Of its cells, that with most requests is the first.
+            subject: 0,
+            repeat: &[],
+            fix: None,
+            is_via: false,
+            unread: Some(unread),
+            took,
+        })?;
+        Ok(self.judged(experiment))
     }
 
     /// Reports what the records of a run show; for a capture, of which nothing was measured, also on how many

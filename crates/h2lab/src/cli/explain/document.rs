@@ -24,6 +24,8 @@ pub struct ExplainDocument {
 enum Found {
     /// By a rule, which makes findings.
     Rule,
+    /// By a rule of `h2lab diagnose --run`: in the connections of a user's client to our own server.
+    OfClient,
     /// Not without a view of the server or of another program.
     NeedsServer,
     /// By no rule yet.
@@ -44,7 +46,7 @@ struct CauseEntry {
     /// How far its rule can be trusted: `preview` or `stable`; absent without a rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule_status: Option<String>,
-    /// What a rule would need, or what would show it; absent with a rule.
+    /// What a rule would need, or what would show it; absent with a rule for any record.
     #[serde(skip_serializing_if = "Option::is_none")]
     needs: Option<&'static str>,
     /// The version of h2lab that introduced it.
@@ -90,6 +92,7 @@ pub fn document(causes: &[&'static CauseMeta], checks: &[&'static CheckMeta]) ->
 fn cause_entry(cause: &'static CauseMeta) -> CauseEntry {
     let (found, rule_status) = match cause.status {
         Status::Rule { status, .. } => (Found::Rule, Some(status.to_string())),
+        Status::OfClient(status) => (Found::OfClient, Some(status.to_string())),
         Status::NeedsServer(_) => (Found::NeedsServer, None),
         Status::Page(_) => (Found::Page, None),
     };

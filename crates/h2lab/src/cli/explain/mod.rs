@@ -109,7 +109,7 @@ fn list(found: &Selection, style: TextStyle) -> String {
             let _ = writeln!(text, "{subject}");
         }
         for cause in causes {
-            let mark = if cause.rule().is_some() { "*" } else { " " };
+            let mark = if cause.status.is_found() { "*" } else { " " };
             text += &hanging(&format!("{:8}{mark} ", cause.id), cause.summary, style);
         }
     }
@@ -156,7 +156,8 @@ fn check_page(check: &CheckMeta) -> String {
 pub fn markdown() -> String {
     let mut text = "# Causes\n\nWhat h2lab knows of why HTTP/2 is slower than HTTP/1.1, or fails. `h2lab explain ID` prints the page of a cause: \
         what it is,\nits evidence, the experiment that confirms it, fixes and references. This page is generated: \
-        `h2lab gen causes`.\n\n- **rule**: `compare`, `load` and `run` report it as a finding;\n- **page only**: what our records or a capture \
+        `h2lab gen causes`.\n\n- **rule**: `compare`, `load` and `run` report it as a finding;\n- **rule of `diagnose --run`**: found \
+        of a client of yours only, whose server is ours;\n- **page only**: what our records or a capture \
         would show;\n- **needs a view of the server**: the client and its link do not show it.\n"
         .to_owned();
     for (letters, subject) in FAMILIES {

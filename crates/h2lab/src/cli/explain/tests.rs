@@ -15,7 +15,7 @@ fn the_list_has_every_cause_and_check_in_80_columns_and_marks_those_with_a_rule(
     );
     for cause in CAUSES {
         let line = text.lines().find(|line| line.starts_with(cause.id)).expect(cause.id);
-        assert_eq!(line.contains('*'), cause.rule().is_some(), "{line}");
+        assert_eq!(line.contains('*'), cause.status.is_found(), "{line}");
         assert!(line.contains(cause.summary), "{line}");
     }
     for check in CHECKS {
@@ -105,6 +105,11 @@ fn the_document_has_every_cause_with_how_it_is_found() {
     assert_eq!(
         loss.map(|cause| (&cause["found"], &cause["rule_status"])),
         Some((&"rule".into(), &"stable".into()))
+    );
+    let client = json["causes"].as_array().into_iter().flatten().find(|cause| cause["id"] == "CONN108");
+    assert_eq!(
+        client.map(|cause| (&cause["found"], &cause["rule_status"])),
+        Some((&"of-client".into(), &"preview".into()))
     );
 }
 

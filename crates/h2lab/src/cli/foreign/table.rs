@@ -100,10 +100,7 @@ pub(super) const FOREIGN: &[(&[&str], &str)] = &[
     (&["--max-concurrent-streams"], "use -m N"),
     (&["--window-bits"], "use -w BITS"),
     (&["--connection-window-bits"], "use -W BITS"),
-    (
-        &["--header-table-size", "--encoder-header-table-size"],
-        "h2lab has no flag for the tables of header compression",
-    ),
+    (&["--header-table-size"], "h2lab has no flag for the table that its client announces"),
     (&["-keepalive", "-disable-keepalive", "--disable-keepalive"], "use --reconnect-every 1"),
     (&["-disable-compression", "--compressed"], "use -H 'accept-encoding: gzip' to ask for compression"),
     (&["--retry"], "a failed request is counted, and never sent again; see --no-replay"),

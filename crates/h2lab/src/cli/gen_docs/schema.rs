@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use h2lab_model::probe::ProbeReport;
 use h2lab_model::timeline::study::StudyTable;
 
 use crate::cli::doctor::DoctorDocument;
@@ -30,7 +29,7 @@ pub fn write(folder: &Path) -> Result<()> {
         ("trace", schema::<TraceDocument>()),
         ("timeline", schema::<h2lab_report::TimelineDocument>()),
         ("timeline-study", schema::<StudyTable>()),
-        ("probe", schema::<ProbeReport>()),
+        ("probe", schema::<h2lab_report::ProbeDocument>()),
         ("sidecar-config", sidecar),
         ("doctor", schema::<DoctorDocument>()),
         ("explain", schema::<ExplainDocument>()),

@@ -43,7 +43,7 @@ impl ProbeReportArgs {
                 Form::Html => h2lab_report::probe_page(found, command_line()),
                 Form::Text => h2lab_report::probe_text(found, style, self.verbose),
                 Form::Markdown => h2lab_report::probe_markdown(found),
-                Form::Json => json(found)?,
+                Form::Json => json(&h2lab_report::probe_document(found))?,
                 Form::Sarif => json(&h2lab_report::sarif(found))?,
                 Form::Junit => h2lab_report::junit(found),
             })

@@ -3,7 +3,7 @@
 use h2lab_base::counters::TlsRecords;
 use h2lab_model::record::{
     ByteMeter, CloseReason, FrameFigures, GoAwayRecord, HostId, HttpRecord, IoFigures, Level, Marks, Offered,
-    Outcome, PacketFate, RunDelay, RunRecord, Samples,
+    OriginCounts, Outcome, PacketFate, RunDelay, RunRecord, Samples,
 };
 use h2lab_wire::trace::{Direction, FrameKind};
 use h2lab_wire::{Counters, StreamId};
@@ -29,6 +29,7 @@ fn server(name: &str) -> ServerSummary {
         wall_ns: 3,
         rss_peak_bytes: 4,
         run_delay: RunDelay { ran_ns: 5, waited_ns: 6, longest_ns: 7, others_ns: 8 },
+        origin: Some(OriginCounts { requests: 9, busy_ns: 10, ..OriginCounts::default() }),
         disturbance: None,
     }
 }

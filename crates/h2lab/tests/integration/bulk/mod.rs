@@ -267,3 +267,33 @@ fn a_checksum_comes_behind_the_bytes_and_is_asked_for_only_where_it_cannot() {
         assert_eq!(heads, usize::from(!protocol.is_multiplexed()), "{protocol}");
     }
 }
+
+#[test]
+fn a_transfer_that_was_kept_is_told_again_in_the_same_words_by_report_and_by_diagnose() {
+    let place = folder();
+    let server = Server::start(Path::new("--memory"));
+    let url = server.url(Protocol::H2c, "/bytes/3M");
+    let h2lab = |arguments: &[&str]| run_program(&binary(), place.path(), arguments);
+    let get = ["bulk", "get", "--discard", "--proto=h2c", url.as_str()];
+    let done = h2lab(&[&get[..], &["--out=kept"]].concat());
+    assert!(done.code == Some(0) || done.is_busy(), "{}", done.transcript());
+    assert!(done.stdout.contains("\nLimit"), "{}", done.transcript());
+    for command in ["report", "diagnose"] {
+        let again = h2lab(&[command, "kept"]);
+        assert_eq!((again.code, &again.stdout), (Some(0), &done.stdout), "{}", again.transcript());
+    }
+    let document = h2lab(&["report", "kept", "--json", "-o", "kept.html"]).json();
+    let sarif = h2lab(&["diagnose", "kept", "--sarif"]).json();
+    let known = usize::from(document["limit"]["kind"] != "unknown");
+    let results = sarif["runs"][0]["results"].as_array().map(Vec::len);
+    assert_eq!(results, Some(known), "{document:#}\n{sarif:#}");
+    assert_eq!(names(place.path()), ["kept", "kept.html"]);
+    let junit = h2lab(&[&get[..], &["--junit"]].concat());
+    assert!(junit.stdout.contains("<testsuites name=\"h2lab bulk get http://"), "{}", junit.transcript());
+    // It has no cells, and its folder is not written twice.
+    assert_eq!(h2lab(&["report", "kept", "--verdicts"]).code, Some(2));
+    assert!(h2lab(&[&get[..], &["--out=kept"]].concat()).stderr.contains("not empty"));
+    // Without a result there is no folder.
+    assert_eq!(h2lab(&["bulk", "get", "--discard", "--out=gone", "http://127.0.0.1:1/x"]).code, Some(3));
+    assert_eq!(names(place.path()), ["kept", "kept.html"]);
+}

@@ -255,6 +255,8 @@ fn changes_are_made_in_files_and_in_flags_alike() {
     assert!(text("haproxy", "2.6.12").contains("tune.h2.max-concurrent-streams 200000\n"));
     assert!(text("apache", "2.4.71").contains("H2MaxSessionStreams 200000\n"));
     assert_eq!(text("envoy", "1.40.0").matches("\"max_concurrent_streams\": 200000").count(), 2);
+    assert!(text("nghttpx", "1.52.0").contains("\nfrontend-http2-max-concurrent-streams=200000\n"));
+    assert_eq!(text("tomcat", "10.1.60").matches("maxConcurrentStreams=\"200000\"").count(), 2);
     let flags = text("origin", "0.1.0");
     assert!(flags.starts_with("origin ") && flags.contains("--max-concurrent-streams 200000"), "{flags}");
     assert!(!flags.contains("100000 ") && flags.contains("--listen="), "{flags}");

@@ -1,4 +1,4 @@
-//! Line-based configurations: `HAProxy` in sections, Apache, and the flags of our origin.
+//! Line-based configurations: `HAProxy` in sections, Apache, nghttpx, h2o, and the flags of our origin.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -101,6 +101,37 @@ pub(super) fn raised_directives(file: &ConfigFile, want: &Want<'_>) -> Raised {
 pub(super) fn appended(text: &str, want: &Want<'_>) -> String {
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     format!("{text}{end}{}\n", want.line)
+}
+
+/// The option of nghttpx as its file has it: `key=value`, without the dashes of the command line.
+pub(super) fn key<'a>(want: &Want<'a>) -> Want<'a> {
+    let bare = want.line.trim_start_matches('-');
+    let line = if bare.contains('=') { bare.to_owned() } else { format!("{bare}=yes") };
+    Want { setting: want.setting, name: want.name.trim_start_matches('-'), line, value: want.value }
+}
+
+/// nghttpx: a line for each option.
+pub(super) fn raised_keys(text: &str, want: &Want<'_>) -> Raised {
+    raised(text, want, &|line| {
+        let (name, value) = line.split_once('=')?;
+        (name.trim() == want.name).then_some(value.trim())
+    })
+}
+
+/// h2o: a field of YAML that applies to all hosts, so that it has no indentation. What has fields of its own, in lines below it or
+/// in braces, is left as it is.
+pub(super) fn raised_fields(text: &str, want: &Want<'_>) -> Raised {
+    let is_group = |value: &str| words(value).next().is_none_or(|word| word.starts_with(['{', '[']));
+    let is_head = |line: &str| after(line, want.name).is_some_and(is_group);
+    if lines_of(text).any(|(_, line)| is_head(line)) {
+        return Raised { text: None, is_set: true };
+    }
+    raised(text, want, &|line| words(after(line, want.name)?).next())
+}
+
+/// What follows the name of a field and its colon.
+fn after<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.strip_prefix(name)?.strip_prefix(':')
 }
 
 /// Our origin: flags with their values after a space or an equals sign, one or several in a line.

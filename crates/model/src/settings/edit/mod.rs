@@ -3,11 +3,15 @@
 //! Every value that is too small is raised where it stands. If there is none, the setting is written where the product
 //! applies it to everything. So the lines that differ are those that a person would write.
 
+mod caddy;
 mod envoy;
 mod lines;
 pub mod nginx;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_servers;
+mod tomcat;
 
 use std::ops::Range;
 
@@ -15,7 +19,7 @@ pub use envoy::field as envoy_field;
 pub use lines::HOST;
 
 use super::advice::{fitting, line};
-use super::{Peer, Role, Setting, Wish};
+use super::{Peer, Role, Setting, Unit, Wish};
 use crate::scenario::Change;
 
 /// A file of a configuration.
@@ -50,13 +54,27 @@ struct Want<'a> {
 impl Want<'_> {
     /// Whether a value in a configuration is too small or, if values cannot be compared, a different one.
     fn is_missed_by(&self, written: &str) -> bool {
-        let read = self.setting.unit.and_then(|unit| unit.read(written));
+        let read = self.read(written);
         if read == Some(0) && self.setting.zero_is_no_limit {
             return false;
         }
         match (self.value, self.setting.unit) {
-            (Some(value), Some(unit)) => unit.read(written).is_none_or(|read| read < value),
-            _ => self.line.split_whitespace().nth(1).map(|word| word.trim_end_matches(';')) != Some(written),
+            (Some(value), Some(_)) => read.is_none_or(|read| read < value),
+            _ => {
+                let mut words = self.line.split([' ', '=']).filter(|word| !word.is_empty());
+                words.nth(1).map(|word| word.trim_matches([';', '"'])) != Some(written)
+            }
+        }
+    }
+
+    /// A configuration's value in bytes, a count or milliseconds. A number alone is one of KiB where the setting is always
+    /// written so; elsewhere, as in nginx, it is one of bytes.
+    fn read(&self, written: &str) -> Option<u64> {
+        let unit = self.setting.unit?;
+        let has_letter = self.setting.write.as_deref().is_some_and(|write| write.contains("{value}k"));
+        match written.trim_matches([';', '"']).parse() {
+            Ok(number) if unit == Unit::Kib && !has_letter => Some(unit.base(number)),
+            _ => unit.read(written),
         }
     }
 
@@ -108,8 +126,28 @@ fn grammar(product: &str) -> Option<Grammar> {
         },
         "envoy" => Grammar {
             raise: |file, want| envoy::raised(&file.text, want),
+            insert: envoy::inserted,
+            needs: "only fields of an HttpConnectionManager, with its `@type`, are written",
+        },
+        "nghttpx" => Grammar {
+            raise: |file, want| lines::raised_keys(&file.text, &lines::key(want)),
+            insert: |text, want| Some(lines::appended(text, &lines::key(want))),
+            needs: "",
+        },
+        "h2o" => Grammar {
+            raise: |file, want| lines::raised_fields(&file.text, want),
+            insert: |text, want| Some(lines::appended(text, want)),
+            needs: "",
+        },
+        "tomcat" => Grammar {
+            raise: |file, want| tomcat::raised(&file.text, want),
             insert: |_, _| None,
-            needs: "the `@type` of the HttpConnectionManager must stand in a line of its own",
+            needs: "only attributes of a Connector of HTTP or of its UpgradeProtocol are written",
+        },
+        "caddy" => Grammar {
+            raise: |file, want| caddy::raised(&file.text, want),
+            insert: caddy::inserted,
+            needs: "only options of `servers` are written, in JSON the idle time and the size of heads",
         },
         _ => return None,
     })

@@ -5,7 +5,13 @@ fn peer(product: &str, version: &str) -> Peer {
     Peer { version: Version::parse(version), ..Peer::started(product) }
 }
 
-fn change(product: &str, version: &str, knob: Knob, value: u64, text: &str) -> Result<String, String> {
+pub(super) fn change(
+    product: &str,
+    version: &str,
+    knob: Knob,
+    value: u64,
+    text: &str,
+) -> Result<String, String> {
     let files = [ConfigFile::main("a", text)];
     let change = Change { knob, value: Some(value) };
     edited(&peer(product, version), &change, &files).map(|mut files| files.remove(0).text)
@@ -180,12 +186,6 @@ fn a_field_of_envoy_goes_into_every_connection_manager() {
     assert_eq!(of(&flow(nested)).unwrap(), flow(&nested.replace("streams: 3", "streams: 128")));
     let commented = block(4).replace("      max", "# { a comment\n      max");
     assert_eq!(of(&commented).unwrap(), commented.replace("streams: 4", "streams: 128"));
-    let in_a_line = of(&format!("a: {{ \"@type\": {TYPE}, stat_prefix: a }}\n"));
-    assert!(
-        in_a_line
-            .unwrap_err()
-            .contains("`@type` of the HttpConnectionManager must stand in a line of its own")
-    );
     let added = of(&yaml("")).unwrap();
     assert!(added.contains(&format!(
         "{TYPE}\n    http2_protocol_options:\n      max_concurrent_streams: 128\n    stat_prefix"
@@ -205,11 +205,83 @@ fn a_field_of_envoy_goes_into_every_connection_manager() {
 }
 
 #[test]
+fn a_manager_of_envoy_in_braces_is_changed_within_its_braces() {
+    let of = |knob, text: &str| change("envoy", "1.40.0", knob, 128, text);
+    let limit = Knob::MaxConcurrentStreams;
+    let yaml = |fields: &str| format!("a: {{ \"@type\": {TYPE}, stat_prefix: a{fields} }}\nb: {{ c: 1 }}\n");
+    let options =
+        |limit: u32| yaml(&format!(", http2_protocol_options: {{ max_concurrent_streams: {limit} }}"));
+    assert_eq!(of(limit, &yaml("")).unwrap(), options(128));
+    assert_eq!(of(limit, &options(127)).unwrap(), options(128));
+    assert!(of(limit, &options(128)).unwrap_err().contains("no place for"), "nothing is too small");
+    assert_eq!(of(Knob::HeaderSize, &yaml("")).unwrap(), yaml(", max_request_headers_kb: 1"));
+    let json = format!("{{\"f\":[{{\"@type\":\"{TYPE}\",\"a\":1}}]}}");
+    let edited: serde_json::Value = serde_json::from_str(&of(limit, &json).unwrap()).unwrap();
+    assert_eq!(edited["f"][0]["http2_protocol_options"]["max_concurrent_streams"], 128);
+    assert!(of(limit, "a: { b: { c: HttpConnectionManager } }").is_err(), "that is no type");
+    let quoted = |fields: &str| yaml(&format!(", via: \"a,b}} \\\"c\"{fields}"));
+    let added = ", http2_protocol_options: { max_concurrent_streams: 128 }";
+    assert_eq!(of(limit, &quoted("")).unwrap(), quoted(added), "no field ends within quotes");
+    let twice = |fields: &str| yaml(&format!(", via: HttpConnectionManager{fields}"));
+    assert_eq!(of(limit, &twice("")).unwrap(), twice(added));
+    let commented = yaml(" # { a, comment\n ");
+    assert!(of(limit, &commented).is_err(), "what follows in the line would be a comment");
+}
+
+#[test]
+fn what_an_edit_of_envoy_would_break_is_left_as_it_is() {
+    let of = |knob, value, fields: &str| {
+        let text = format!("a:\n  \"@type\": {TYPE}\n{fields}b: 1\n");
+        let fields = |edited: String| {
+            let (_, rest) = edited.split_once("Manager\n")?;
+            rest.strip_suffix("b: 1\n").map(str::to_owned)
+        };
+        change("envoy", "1.40.0", knob, value, &text).map(fields)
+    };
+    let limit = Knob::MaxConcurrentStreams;
+    for several in [
+        "  http2_protocol_options: { max_concurrent_streams: 1,\n    initial_stream_window_size: 65536 }\n",
+        "  http2_protocol_options: {\n    max_concurrent_streams: 1 }\n",
+        "  http2_protocol_options: *shared\n",
+    ] {
+        assert!(of(limit, 128, several).is_err(), "{several}");
+    }
+    let group =
+        |comment: &str| format!("  http2_protocol_options: # {comment}\n    max_concurrent_streams: ");
+    let few = format!("{}4 # few\n", group("{ mine }"));
+    assert_eq!(of(limit, 128, &few).unwrap(), Some(few.replace("4 #", "128 #")));
+    let size = |kib: u32| format!("  max_request_headers_kb: {kib} # much\n");
+    assert_eq!(of(Knob::HeaderSize, 65_536, &size(63)).unwrap(), Some(size(64)));
+    assert!(of(Knob::HeaderSize, 65_536, &size(65)).is_err(), "it is larger");
+}
+
+#[test]
+fn a_setting_of_envoys_manager_itself_is_a_field_beside_its_type() {
+    let of = |knob, value, text: &str| change("envoy", "1.40.0", knob, value, text);
+    let yaml = |fields: &str| format!("a:\n- \"@type\": {TYPE}\n{fields}  stat_prefix: a\nb: 1\n");
+    let size = |kib: u64| yaml(&format!("  max_request_headers_kb: {kib}\n"));
+    assert_eq!(of(Knob::HeaderSize, 65_536, &yaml("")).unwrap(), size(64));
+    assert_eq!(of(Knob::HeaderSize, 65_536, &size(63)).unwrap(), size(64));
+    assert!(of(Knob::HeaderSize, 65_536, &size(64)).unwrap_err().contains("as large already"));
+    let json = format!("{:#}", serde_json::json!({ "f": { "@type": TYPE, "z": 1 } }));
+    let edited: serde_json::Value =
+        serde_json::from_str(&of(Knob::HeaderSize, 65_536, &json).unwrap()).unwrap();
+    assert_eq!(edited["f"], serde_json::json!({ "@type": TYPE, "max_request_headers_kb": 64, "z": 1 }));
+    let filter = of(Knob::RequestRate, 9, &yaml("  http_filters:\n  - name: router\n")).unwrap();
+    assert!(
+        filter.contains("  http_filters:\n  - { name: limit") && filter.contains("}\n  - name: router\n")
+    );
+    assert!(of(Knob::RequestRate, 9, &yaml("  http_filters: [{ name: router }]\n")).is_err());
+    let refused = of(Knob::SendBuffer, 65_536, &yaml("")).unwrap_err();
+    assert!(refused.contains("only fields of an HttpConnectionManager"), "{refused}");
+}
+
+#[test]
 fn what_a_product_does_not_have_is_refused_with_its_name() {
     let refused = |product, version, knob| change(product, version, knob, 9, "x").unwrap_err();
     assert!(refused("apache", "2.4.71", Knob::H2Requests).contains("Apache"));
     assert!(refused("haproxy", "2.6.12", Knob::H2Requests).contains("HAProxy"));
-    assert!(refused("caddy", "2.6", Knob::H2IdleTimeout).contains("Caddy"));
+    assert!(refused("traefik", "3.0", Knob::MaxConcurrentStreams).contains("configurations of Traefik"));
     assert!(edited(&Peer::unknown(), &Change { knob: Knob::Push, value: None }, &[]).is_err());
 }
 

@@ -45,6 +45,10 @@ pub(in super::super) struct Encoder {
     update: Option<(u32, u32)>,
     /// The block under way consists of indexes alone.
     is_indexed: bool,
+    /// The largest table that it uses, whatever the peer allows.
+    most: u32,
+    /// Whether strings have the Huffman code where it is shorter.
+    huffman: bool,
 }
 
 impl Encoder {
@@ -57,7 +61,18 @@ impl Encoder {
             place: 0,
             update: None,
             is_indexed: false,
+            most: LARGEST_CAPACITY,
+            huffman: true,
         }
+    }
+
+    /// One whose table has at most `most` bytes, and whose strings have the Huffman code only if `huffman` says so: to
+    /// show what either saves.
+    pub(in super::super) fn with(most: u32, huffman: bool) -> Self {
+        let most = most.min(LARGEST_CAPACITY);
+        let mut encoder = Self { most, huffman, ..Self::new() };
+        encoder.set_limit(INITIAL_CAPACITY);
+        encoder
     }
 
     /// The memory that it takes, in bytes.
@@ -78,7 +93,7 @@ impl Encoder {
 
     /// The peer announced `SETTINGS_HEADER_TABLE_SIZE`; the next block begins with the size update.
     pub(in super::super) fn set_limit(&mut self, announced: u32) {
-        let capacity = announced.min(LARGEST_CAPACITY);
+        let capacity = announced.min(self.most);
         let current = self.update.map_or(self.table.capacity() as u32, |(_, last)| last);
         if capacity == current {
             return;
@@ -143,9 +158,9 @@ impl Encoder {
         let (bits, pattern) = if keep { (6, 0x40) } else { (4, 0x00) };
         integer::encode(name_index, bits, pattern, out);
         if name_index == 0 {
-            compression::put_string(name, 7, 0, out);
+            self.put_string(name, out);
         }
-        compression::put_string(value, 7, 0, out);
+        self.put_string(value, out);
         if !keep {
             return Guess::Nothing;
         }
@@ -154,6 +169,11 @@ impl Encoder {
         self.index.insert(name_hash, serial, &self.table);
         self.index.insert(field_hash, serial, &self.table);
         Guess::Dynamic(serial)
+    }
+
+    fn put_string(&self, text: &[u8], out: &mut Vec<u8>) {
+        let put = if self.huffman { compression::put_string } else { compression::put_plain_string };
+        put(text, 7, 0, out);
     }
 
     fn find(&self, hash: u32, same: impl Fn((&[u8], &[u8], FieldKind)) -> bool) -> Option<u32> {

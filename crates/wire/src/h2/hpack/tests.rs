@@ -186,6 +186,27 @@ fn a_value_that_repeats_is_indexed_the_second_time() {
     assert_eq!(size("/first"), 1);
 }
 
+#[test]
+fn an_encoder_without_a_table_or_without_the_huffman_code_sends_in_full_whatever_the_peer_allows() {
+    let request = fields(&[("cookie", "a=b"), ("x-tenant", "blue")]);
+    let blocks = |mut encoder: Encoder| {
+        encoder.set_limit(65_536);
+        let mut decoder = Decoder::new(65_536);
+        [(); 2].map(|()| {
+            let block = encoded(&mut encoder, &request);
+            assert_eq!(decoded(&mut decoder, &block).unwrap(), request);
+            block
+        })
+    };
+    let has_plain = |block: &[u8]| block.windows(4).any(|text| text == b"blue");
+    let [first, second] = blocks(Encoder::with(65_536, true));
+    assert_eq!((second.len(), has_plain(&first)), (2, false), "two indexes");
+    let [_, second] = blocks(Encoder::with(0, true));
+    assert!(second.len() > 10 && !has_plain(&second), "{second:?}");
+    let [first, second] = blocks(Encoder::with(65_536, false));
+    assert_eq!((second.len(), has_plain(&first)), (2, true), "the table is another setting");
+}
+
 /// Names and values that repeat often enough to meet the tables.
 pub(super) fn any_field() -> impl Strategy<Value = Field> {
     let name = prop_oneof![

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::support::*;
 use crate::connection::{Request, Response};
 use crate::testing::Seen;
-use crate::{Connection, ErrorCode, Initiator, Role, StreamId};
+use crate::{Config, Connection, ErrorCode, Initiator, Role, StreamId};
 
 #[test]
 fn a_get_is_answered() {
@@ -226,6 +226,15 @@ fn streams_are_available_up_to_the_limit_and_again_when_one_ends() {
     pair.server.connection.send_response(pair.now, streams[1], &EMPTY);
     pair.settle();
     assert_eq!(pair.client.connection.available_streams(), 1);
+}
+
+#[test]
+fn a_client_that_waits_for_settings_begins_no_request_before_them() {
+    let client = Config { await_settings: true, ..client_config() };
+    let mut pair = pair_of(client, server_config(), 8);
+    assert_eq!(pair.client.connection.send_request(pair.now, &get("/")), None);
+    pair.settle();
+    assert!(pair.client.connection.send_request(pair.now, &get("/")).is_some());
 }
 
 #[test]

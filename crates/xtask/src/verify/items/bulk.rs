@@ -138,7 +138,7 @@ fn usual_buffers(h2lab: &H2lab) -> Result<ItemOutcome> {
     let kind = rendered.pointer("/limit/kind").and_then(Value::as_str).unwrap_or("none");
     let sentence = rendered.pointer("/limit/sentence").and_then(Value::as_str).unwrap_or("nothing");
     outcome.check(kind == "send-buffer", format!("{kind}: {sentence}"));
-    let fix = rendered.pointer("/limit/fix").and_then(Value::as_str).unwrap_or("none");
+    let fix = rendered.pointer("/limit/fixes/0/setting").and_then(Value::as_str).unwrap_or("none");
     outcome.check(fix.contains("tcp_wmem"), format!("the fix: {fix}"));
     Ok(outcome)
 }

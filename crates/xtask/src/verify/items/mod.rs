@@ -30,6 +30,7 @@ use std::borrow::Cow;
 use anyhow::Result;
 
 pub use diagnose::record::run as confirmed;
+pub use diagnose::staged::run as staged;
 pub use faults::any_seed;
 
 use super::binary::H2lab;
@@ -56,9 +57,9 @@ fn item(
     Item { id: id.into(), claim: claim.into(), run: Box::new(run) }
 }
 
-/// Step `diagnose`: which causes are found where they are planted, and none elsewhere.
-pub fn diagnose(seed: u64, is_ci: bool) -> Result<Vec<Item>> {
-    let mut items = diagnose::items(seed, is_ci)?;
+/// Step `diagnose`: which causes are found where they are planted, and none elsewhere. `is_whole`: whether all items are run.
+pub fn diagnose(seed: u64, is_ci: bool, is_whole: bool) -> Result<Vec<Item>> {
+    let mut items = diagnose::items(seed, is_ci, is_whole)?;
     if is_ci {
         return Ok(items);
     }
@@ -66,6 +67,12 @@ pub fn diagnose(seed: u64, is_ci: bool) -> Result<Vec<Item>> {
         "aa-drawn",
         "50 runs of a protocol against itself, drawn at random: at most 5 % claim a difference, none names a cause",
         move |h2lab| calibration::drawn(h2lab, seed),
+    ));
+    items.push(item(
+        "aa-simulated",
+        "1,000 simulated experiments of each shape of load, in which ten changes without an effect are tried in seven rounds: at most \
+         5 % claim an effect",
+        suites::simulated,
     ));
     Ok(items)
 }

@@ -68,7 +68,8 @@ impl Transfers {
     /// Checks what a transfer was held back by, and that the fix has these words.
     fn held_back(&self, outcome: &mut ItemOutcome, factor: &str, kinds: &[&str], fix: &str) -> Result<()> {
         let limit = self.find(factor, "h2c")?.limit.as_ref().context("nothing held it back")?;
-        let rendered = limit.fix.as_deref().unwrap_or("none");
+        let fixes = limit.fixes.iter().map(|fix| format!("{} - {}", fix.setting, fix.why));
+        let rendered = fixes.collect::<Vec<_>>().join("; ");
         let text = format!("{factor}: {}: {}; the fix: {rendered}", limit.kind, limit.sentence);
         outcome.check(kinds.contains(&limit.kind.as_str()) && rendered.contains(fix), text);
         Ok(())

@@ -41,6 +41,12 @@ pub fn calibration(h2lab: &H2lab) -> Result<ItemOutcome> {
     Ok(outcome)
 }
 
+/// A/A of experiments, drawn from models of latency: the test that takes too long for `cargo xtask test`.
+pub fn simulated(h2lab: &H2lab) -> Result<ItemOutcome> {
+    let tests = Tests { filter: "experiment::calibration::of_a_thousand", ignored: true, ..Tests::default() };
+    suite(h2lab, &["--release", "--package", "h2lab-analysis", "--lib"], tests)
+}
+
 /// Which tests are run, and how. A text stands for those whose names contain it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tests<'a> {
@@ -48,6 +54,8 @@ pub struct Tests<'a> {
     pub filter: &'a str,
     /// But for those whose names contain one of these.
     pub skip: &'a [&'a str],
+    /// Those that are ignored, and no others.
+    pub ignored: bool,
     /// With these variables of the environment.
     pub variables: &'a [(&'a str, &'a str)],
 }
@@ -60,10 +68,11 @@ impl<'a> From<&'a str> for Tests<'a> {
 
 /// Runs tests; each is a figure, and so is each line `figure: …` that they print. `which`: the flags of cargo that select a binary.
 pub fn suite<'a>(h2lab: &H2lab, which: &[&str], tests: impl Into<Tests<'a>>) -> Result<ItemOutcome> {
-    let Tests { filter, skip, variables } = tests.into();
+    let Tests { filter, skip, ignored, variables } = tests.into();
     let mut command = process::cargo(["test", "--quiet"]);
     command.args(which).args(["--", "--show-output", "--format=pretty", filter]);
     command.args(skip.iter().flat_map(|other| ["--skip", other]));
+    command.args(ignored.then_some("--ignored"));
     command.env("H2LAB_TEST_BINARY", h2lab.path()).env("H2LAB_TEST_ROUNDS", ROUNDS);
     command.envs(variables.iter().copied());
     let output =

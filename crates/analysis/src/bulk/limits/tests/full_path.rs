@@ -21,7 +21,8 @@ fn a_buffer_that_only_lets_more_packets_queue_is_not_the_limit() {
             binding(&figures)
         };
         let full = with(QUEUE_STANDS, counted(1e8));
-        assert_eq!((full.kind, full.certainty, full.fix), (BindingKind::Link, Certainty::Likely, None));
+        assert_eq!((full.kind, full.confidence), (BindingKind::Link, Some(Confidence::Inferred)));
+        assert!(full.fixes.is_empty());
         assert!(full.sentence.contains("so the path is full at 100 Mbit/s"), "{}", full.sentence);
         assert_eq!(with(QUEUE_STANDS - 0.001, counted(1e8)).kind, buffer);
         assert_eq!(with(QUEUE_STANDS, gigabit(counted(1e8))).kind, buffer, "that link is not full");
@@ -37,6 +38,6 @@ fn packets_queue_between_neighbours_if_their_round_trips_take_longer_than_proces
         figures.sender.cwnd_bytes = Some((1e8 / 8.0 * rtt.as_secs_f64()) as u64);
         kind(&figures)
     };
-    assert_eq!(with(QUEUE_STANDS_FROM), (BindingKind::Link, Certainty::Likely));
+    assert_eq!(with(QUEUE_STANDS_FROM), (BindingKind::Link, Some(Confidence::Inferred)));
     assert_eq!(with(QUEUE_STANDS_FROM.mul_f64(0.999)).0, BindingKind::CongestionWindow);
 }

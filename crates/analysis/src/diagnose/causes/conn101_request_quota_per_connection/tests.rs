@@ -1,434 +1,216 @@
-//! When a number may be reported, and when not.
-#![allow(clippy::float_cmp, reason = "counts and halves of milliseconds are exact in binary")]
+//! What is said of a quota, what it costs, and which setting is its fix. When there is one: see `views::quota`.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Confidence, Finding, run};
-use h2lab_base::units::Time;
-use h2lab_model::record::Outcome;
-use h2lab_model::scenario::{Sidecar, Target};
-use h2lab_model::workload::Protocol;
+use crate::diagnose::Confidence::{self, Inferred, Observed};
+use crate::diagnose::testing::{self, Scene, says};
+use crate::diagnose::{Finding, run};
+use h2lab_model::record::{CellRecord, Outcome};
+use h2lab_model::scenario::{Cell, Sidecar, Target};
 
-fn finding(scene: Scene) -> Option<Finding> {
-    run(&[scene.record()]).into_iter().find(|finding| finding.rule == "CONN101")
+fn found(record: CellRecord) -> Finding {
+    testing::found("CONN101", record).expect("a finding")
 }
 
-/// The finding if nothing is known of the cost, since no request was measured: it has fixes nevertheless.
-fn unmeasured(scene: Scene) -> Option<Finding> {
-    let mut record = scene.record();
+fn settings(found: &Finding) -> Vec<&str> {
+    found.fixes.iter().map(|fix| fix.setting.as_str()).collect()
+}
+
+/// Connections that ended at these times, each after so many requests, and one more.
+fn ended(times: &[u64], requests: u32) -> Scene {
+    Scene::ended(times.iter().map(|&at| (0, at, requests)))
+}
+
+/// The same with ages of 2 s.
+fn aged() -> Scene {
+    Scene::ended([0, 10_000, 20_000].map(|begin| (begin, begin + 2_000, 200)))
+}
+
+/// Checks the symptom, the first fix and the experiment, where nothing is known of the cost: it has fixes nevertheless.
+fn check(scene: Scene, software: &str, confidence: Confidence, expected: &str) -> Finding {
+    let mut record = scene.server_software(software).record();
     record.samples.edit().iter_mut().for_each(|sample| sample.measured = false);
-    run(&[record]).into_iter().find(|finding| finding.rule == "CONN101")
-}
-
-/// Connections, one second apart, that each ended with a GOAWAY with one of these last streams.
-fn goaways(last_streams: &[u32]) -> Scene {
-    let scene = Scene::new(Protocol::H2).connections(last_streams.len() as u32 + 1);
-    let numbered = last_streams.iter().enumerate();
-    numbered.fold(scene, |scene, (n, &last)| scene.goaway(n as u32, 1_000 * (n as u64 + 1), last, 0))
+    let found = found(record);
+    says(&format!("{}\n{}\n{}", found.symptom, found.fixes[0].line(), found.confirm), expected);
+    assert_eq!(found.confidence, confidence, "{}", found.symptom);
+    found
 }
 
 #[test]
-fn two_connections_with_the_same_last_stream_state_the_quota() {
-    let finding = finding(goaways(&[1_999, 1_999]).server_software("nginx/1.22.1")).expect("a finding");
-    assert_eq!(
-        finding.symptom,
-        "the server ended 2 connections by GOAWAY after exactly 1,000 requests each; 3 were opened"
+fn what_is_known_of_the_quota_is_told_with_what_is_to_be_set() {
+    let nginx = "nginx/1.22.1";
+    check(
+        ended(&[1_000, 2_000], 1_000),
+        nginx,
+        Observed,
+        "the server ended 2 connections by GOAWAY after exactly 1,000 requests each; 3 were opened\n\
+         nginx: keepalive_requests 100000; - connections end after 1000 requests here; …",
     );
-    assert_eq!(finding.evidence[0].value, 1_000.0);
-    assert_eq!(
-        (finding.fixes[0].product.as_str(), finding.fixes[0].setting.as_str()),
-        ("nginx", "keepalive_requests 100000;")
+    let only = "…5 connections by GOAWAY after their only request…: keepalive_timeout 60s; - …";
+    let at_once = Scene::ended([1_000, 2_000, 3_000, 4_000, 5_000].map(|at| (at - 30, at, 1)));
+    check(at_once, nginx, Observed, only);
+    let by_range = "the server ended 3 connections by GOAWAY after between 17 and 20 requests each; 4 were opened\n\
+                    Envoy: max_requests_per_connection: 100000 - connections end after between 17 and 20 requests here; …";
+    check(Scene::announced(&[(27, 17, 100), (20, 11, 120), (25, 16, 140)]), "envoy", Inferred, by_range);
+    let at_once = "…all at one moment: a limit of requests, or a restart…\n…for longer…";
+    check(ended(&[1_000, 1_010, 1_020, 1_030], 1_000), nginx, Inferred, at_once);
+    let of_age = "the server ended 3 connections by GOAWAY after exactly 200 requests each, at an age of 2 s: a limit \
+                  of requests or of age: at an even rate both look alike; 4 were opened\n…at half the rate…";
+    check(aged(), nginx, Inferred, of_age);
+    // The last two of four requests on each connection came together.
+    let in_flight = [0, 1].into_iter().fold(ended(&[1_000, 2_000], 4), |scene, n| {
+        let sent = 970 + 1_000 * u64::from(n);
+        scene.request(n, 5, sent, sent + 50, sent + 50).request(n, 7, sent, sent + 50, sent + 50)
+    });
+    check(
+        in_flight,
+        nginx,
+        Observed,
+        "…by GOAWAY after 3 to 4 requests each…end after 3 to 4 requests here; …",
     );
-    assert!(
-        finding.fixes[0].why.starts_with("connections end after 1000 requests here; "),
-        "{}",
-        finding.fixes[0].why
-    );
+    let closing = "…2 connections by closing after exactly 138 requests each…: MaxKeepAliveRequests 100000 - connections \
+                   end after 138 requests here, which is 137 written; …it lets through 1 more than is written…";
+    let closing = check(Scene::closed(0, [138, 138]), "Apache/2.4.71", Observed, closing);
+    assert_eq!(closing.fixes.len(), 1, "more connections help HTTP/2 only");
+    let as_written = "…after exactly 138 requests each…- connections end after 138 requests here; …";
+    check(Scene::closed(0, [138, 138]), "nginx/1.27.0", Observed, as_written);
 }
 
 #[test]
-fn one_connection_alone_states_nothing() {
-    assert_eq!(finding(goaways(&[1_999])), None);
-}
-
-#[test]
-fn two_repetitions_with_one_connection_each_state_it_together() {
-    let first = goaways(&[1_999]).record();
-    let mut second = first.clone();
-    second.cell.repetition = 1;
-    assert_eq!(run(&[first, second]).len(), 1);
-}
-
-#[test]
-fn a_reload_or_a_maximum_age_is_silent() {
-    assert_eq!(finding(goaways(&[1_999, 2_001, 1_951])), None, "different streams");
-    assert_eq!(finding(goaways(&[1_999, 1_999, 1_001, 777])), None, "two of four agree by chance");
-    assert!(finding(goaways(&[1_999, 1_999, 1_001])).is_some(), "two of three do not");
-}
-
-/// Connections that all ended after 1,000 requests, at these times.
-fn ends_at(times: &[u64]) -> Scene {
-    let scene = Scene::new(Protocol::H2).connections(times.len() as u32 + 1);
-    times.iter().enumerate().fold(scene, |scene, (n, &at)| scene.goaway(n as u32, at, 1_999, 0))
-}
-
-#[test]
-fn a_reload_that_finds_an_even_load_is_silent() {
-    assert_eq!(finding(ends_at(&[1_000, 1_050, 1_020])), None, "one moment: 50 ms");
-    assert!(finding(ends_at(&[1_000, 1_051, 1_020])).is_some());
-    let first = ends_at(&[1_000, 1_000]).record();
-    let mut second = first.clone();
-    second.cell.repetition = 1;
-    assert_eq!(run(&[first, second]).len(), 1, "in two repetitions it is no reload");
-}
-
-#[test]
-fn a_maximum_age_that_ends_connections_after_as_many_requests_is_silent() {
-    // The last request of each is answered at 900 ms or 1,900 ms; the slack is a quarter of the round trip of 25 ms.
-    let ended = |after: u64| {
-        let scene = ends_at(&[900 + after, 1_900 + after]);
-        finding(scene.request(0, 1_999, 870, 895, 900).request(1, 1_999, 1_870, 1_895, 1_900))
+fn the_evidence_is_the_number_its_least_where_that_is_lower_and_how_many_ended_after_it() {
+    let numbers = |scene: Scene| {
+        let found = found(scene.record());
+        found.evidence.iter().take(4).map(|one| one.value as u32).collect::<Vec<_>>()
     };
-    assert!(ended(0).is_some() && ended(6).is_some());
-    assert_eq!(ended(7), None);
+    assert_eq!(numbers(ended(&[1_000, 2_000], 1_000)), [1_000, 2, 2, 3], "the last are those opened");
+    assert_eq!(numbers(Scene::announced(&[(27, 17, 100), (20, 11, 120), (25, 16, 140)])), [20, 17, 3, 3]);
 }
 
 #[test]
-fn an_http1_server_that_closes_after_the_same_number_of_requests_has_a_quota_too() {
-    let scene = |gap: u64, second: u32| {
-        let mut scene = Scene::new(Protocol::H1s).server_software("Apache/2.4.62 (Debian)");
-        for (connection, requests) in [(0, 3), (1, second)] {
-            for n in 0..requests {
-                let at = 100 + 1_000 * u64::from(connection) + 30 * u64::from(n);
-                scene = scene.request(connection, 2 * n + 1, at, at + 25, at + 25);
-            }
-            let last = 100 + 1_000 * u64::from(connection) + 30 * u64::from(requests - 1) + 25;
-            scene = scene.closed_by_server(connection, last + gap);
-        }
-        scene
+fn an_end_that_costs_nothing_needs_no_setting_and_one_with_two_explanations_has_two() {
+    let free = found(Scene::closed(0, [3, 3]).record());
+    assert!(free.fixes.is_empty());
+    says(&free.cost, "…too little to change a setting for");
+    let first_two = |scene: Scene| {
+        let found = found(scene.server_software("nginx/1.22.1").record());
+        settings(&found)[..2].iter().map(|setting| (*setting).to_owned()).collect::<Vec<_>>()
     };
-    let free = finding(scene(0, 3)).expect("a finding");
-    assert!(
-        free.fixes.is_empty() && free.cost.ends_with("too little to change a setting for"),
-        "{}",
-        free.cost
-    );
-    let found = unmeasured(scene(0, 3)).expect("a finding");
-    assert!(found.symptom.contains("2 connections by closing after exactly 3 requests"), "{}", found.symptom);
-    assert_eq!(found.fixes[0].setting, "MaxKeepAliveRequests 100000");
-    assert_eq!(found.fixes.len(), 1, "more connections help HTTP/2 only");
-    assert_eq!(finding(scene(0, 4)), None, "different numbers");
-    assert_eq!(finding(scene(60, 3)), None, "an idle timeout");
+    let single = ended(&[1_000, 2_000, 3_000, 4_000, 5_000], 1);
+    assert_eq!(first_two(single), ["keepalive_timeout 60s;", "keepalive_requests 100000;"]);
+    assert_eq!(first_two(aged()), ["keepalive_requests 100000;", "keepalive_time 3600s;"]);
 }
 
 #[test]
-fn a_server_that_keeps_no_connection_of_http2_has_a_quota_of_one() {
-    assert_eq!(finding(goaways(&[1, 1, 1, 1])), None, "too few");
-    assert!(finding(goaways(&[3, 3])).is_some());
-    let found = finding(goaways(&[1, 1, 1, 1, 1]).server_software("nginx/1.22.1")).expect("a finding");
-    assert!(found.symptom.contains("5 connections by GOAWAY after their only request"), "{}", found.symptom);
-    let settings: Vec<&str> = found.fixes.iter().map(|fix| fix.setting.as_str()).collect();
-    assert_eq!(settings[..2], ["keepalive_timeout 60s;", "keepalive_requests 100000;"]);
+fn ends_in_two_repetitions_state_it_together_and_are_no_reload() {
+    for scene in [ended(&[1_000], 1_000), ended(&[1_000, 1_000], 1_000)] {
+        let first = scene.record();
+        let mut second = first.clone();
+        second.cell.repetition = 1;
+        assert_eq!(run(&[first, second]).len(), 1);
+    }
 }
 
 #[test]
-fn a_product_without_a_known_setting_has_none_and_is_never_given_a_guess() {
+fn settings_of_products_that_we_know_are_named_and_of_others_none_is_guessed() {
     for (software, product, setting) in [
         ("Caddy", "Caddy", "none"),
         ("h2o/2.2.5", "h2o", "none"),
         ("HAProxy/2.6.12", "HAProxy", "none"),
         ("acme/1", "acme/1", "unknown"),
         ("Apache/2.4", "Apache", "none"),
+        ("envoy", "Envoy", "max_requests_per_connection: 100000"),
+        ("HAProxy", "HAProxy", "tune.h2.fe.max-total-streams 100000"),
+        ("nginx/1.18.0", "nginx", "http2_max_requests 100000;"),
+        ("openresty/1.21.4.1", "nginx", "keepalive_requests 100000;"),
+        ("h2lab/0.1.0", "h2lab", "--max-requests-per-connection 100000"),
     ] {
-        let fix = finding(goaways(&[199, 199]).server_software(software)).unwrap().fixes.remove(0);
+        let fix = found(ended(&[1_000, 2_000], 100).server_software(software).record()).fixes.remove(0);
         assert_eq!((fix.product.as_str(), fix.setting.as_str()), (product, setting));
-        assert!(fix.why.contains("limit of 100"), "{}", fix.why);
+        assert!(fix.has_setting() || fix.why.contains("limit of 100"), "{}", fix.why);
     }
-    assert_eq!(finding(goaways(&[199, 199])).unwrap().fixes[0].product, "server");
+    assert_eq!(found(ended(&[1_000, 2_000], 100).record()).fixes[0].product, "server");
 }
 
 #[test]
-fn the_settings_of_products_that_we_know_are_named() {
-    for (software, setting) in [
-        ("envoy", "max_requests_per_connection: 100000"),
-        ("HAProxy", "tune.h2.fe.max-total-streams 100000"),
-        ("nginx/1.18.0", "http2_max_requests 100000;"),
-        ("openresty/1.21.4.1", "keepalive_requests 100000;"),
-        ("h2lab/0.1.0", "--max-requests-per-connection 100000"),
-    ] {
-        assert_eq!(
-            finding(goaways(&[199, 199]).server_software(software)).unwrap().fixes[0].setting,
-            setting
-        );
-    }
+fn the_setting_is_that_of_what_we_started_before_the_server() {
+    let front = |software: &str, start: fn(&mut Cell)| {
+        let mut record = ended(&[1_000, 2_000], 100).server_software(software).record();
+        start(&mut record.cell);
+        found(record)
+    };
+    let proxy = front("h2lab", |cell| cell.target = Target::Sut { name: "haproxy".to_owned() });
+    assert_eq!(settings(&proxy)[0], "tune.h2.fe.max-total-streams 100000");
+    let sidecar = front("nginx/1.22.1", |cell| {
+        cell.sidecar = Some(Sidecar { name: "envoy".to_owned(), warm_pool: 1, max_connections: 1 });
+    });
+    assert_eq!(settings(&sidecar)[0], "max_requests_per_connection: 100000");
+    says(&sidecar.confirm, "…ends connections of envoy…");
 }
 
 #[test]
 fn the_cost_counts_what_waited_was_sent_again_or_lost() {
-    let mut record = goaways(&[1_999, 1_999])
-        .established(2, 1_040)
-        .request(2, 1, 1_040, 1_140, 1_140)
+    let mut record = ended(&[1_000, 2_000], 1_000)
+        .dialled(2, 1_000, 1_040)
+        .waited(2, 1, [1_000, 1_040, 1_140])
         .request(2, 3, 1_000, 1_100, 1_100)
         .request(2, 5, 2_500, 2_600, 2_600)
         .request(0, 1_999, 990, 1_015, 1_015)
         .record();
-    record.connections[2].dialled_at = Time::from_millis(1_000);
-    // Due at 1000 ms, when connection 0 ended: one waited 40 ms for the next, one was sent again; one waited later, for something else.
+    // When connection 0 ended, one waited 40 ms for the next, one was sent again; one waited later, for something else.
     for sample in record.samples.edit().iter_mut() {
         match (sample.connection, sample.stream.0) {
-            (2, 1) => {
-                sample.stall_open_ns = 40_000_000;
-                sample.scheduled_at = Time::from_millis(1_000);
-            }
             (2, 3) => sample.replays = 2,
             (2, 5) => sample.stall_open_ns = 40_000_000,
             (0, 1_999) => sample.outcome = Outcome::GoAway,
             _ => {}
         }
     }
-    let finding = run(&[record]).remove(0);
+    let found = found(record);
     assert_eq!(
-        finding.cost,
+        found.cost,
         "3 connections opened; requests sent again 2 times, 1 lost; 1 waited 40 ms each on average for a new connection, and \
          those sent again took 75 ms longer in sum (31.5 % of all response time)"
     );
     // Of 100 ms the quickest takes 25 ms, and 40 ms were waiting.
-    assert!((finding.cost_share - 115.0 / 365.0).abs() < 1e-9);
-}
-
-/// The `last_stream` of a GOAWAY that only announces the end, without naming the last request.
-const ANNOUNCEMENT: u32 = 0x7fff_ffff;
-
-/// Connections of a server that only announces ends. For each: how many requests were sent, how many of them had been
-/// answered by the end, and the age of the connection in ms. All requests are sent 1 ms before the end.
-fn announced(connections: &[(u32, u32, u64)]) -> Scene {
-    let mut scene = Scene::new(Protocol::H2).connections(connections.len() as u32 + 1);
-    for (index, &(begun, answered, age)) in (0..).zip(connections) {
-        let end = 10_000 * (u64::from(index) + 1);
-        for n in 0..begun {
-            let answered_at = if n < answered { end } else { end + 20 };
-            scene = scene.request(index, 2 * n + 1, end - 1, answered_at, answered_at);
-        }
-        scene = scene.goaway(index, end, ANNOUNCEMENT, 0).established(index, end - age);
-    }
-    scene.server_software("envoy")
-}
-
-#[test]
-fn a_server_that_only_announces_ends_has_the_quota_that_all_of_them_allow() {
-    let found = unmeasured(announced(&[(27, 17, 100), (20, 11, 120), (25, 16, 140)])).expect("a finding");
-    assert_eq!(
-        found.symptom,
-        "the server ended 3 connections by GOAWAY after between 17 and 20 requests each; 4 were opened"
-    );
-    assert_eq!((found.evidence[0].value, found.evidence[1].value), (20.0, 17.0));
-    assert_eq!(found.confidence, Confidence::Inferred);
-    assert_eq!(found.fixes[0].setting, "max_requests_per_connection: 100000");
-    assert!(
-        found.fixes[0].why.starts_with("connections end after between 17 and 20 requests here; "),
-        "{}",
-        found.fixes[0].why
-    );
-}
-
-#[test]
-fn a_range_of_a_twentieth_is_reported_as_a_number() {
-    let rendered = |answered| {
-        let ends = [(40, answered, 100), (45, 20, 120), (50, 20, 140)];
-        finding(announced(&ends)).expect("a finding").symptom
-    };
-    assert!(rendered(38).contains("after about 40 requests each"), "{}", rendered(38));
-    assert!(rendered(37).contains("after between 37 and 40 requests each"), "{}", rendered(37));
-}
-
-#[test]
-fn announced_ends_that_do_not_meet_are_too_few_or_too_wide_say_nothing() {
-    let third =
-        |begun, answered, age| finding(announced(&[(27, 17, 100), (20, 11, 120), (begun, answered, age)]));
-    assert!(third(30, 20, 140).is_some(), "20 fits all three");
-    assert_eq!(third(30, 21, 140), None, "only two agree");
-    assert_eq!(finding(announced(&[(27, 17, 100), (20, 11, 120)])), None, "two are too few");
-    let wide = |answered| finding(announced(&[(20, answered, 100), (25, 9, 120), (30, 9, 140)]));
-    assert!(wide(10).is_some());
-    assert_eq!(wide(9), None, "more than half of 20 is open");
-}
-
-#[test]
-fn announced_ends_after_equal_lifetimes_are_a_maximum_age() {
-    let of = |age| finding(announced(&[(27, 17, 100), (20, 11, 102), (25, 16, age)]));
-    assert_eq!(of(105), None);
-    assert!(of(106).is_some());
+    assert!((found.cost_share - 115.0 / 365.0).abs() < 1e-9);
 }
 
 #[test]
 fn dials_that_carried_nothing_are_reported_with_who_made_them() {
-    let scene = |dialled: &[u64]| {
-        let mut record = ends_at(&[1_000, 2_000]).connections(3 + dialled.len() as u32).record();
-        for connection in &mut record.connections[..3] {
-            connection.requests = 1_000;
-        }
-        for (connection, &at) in record.connections[3..].iter_mut().zip(dialled) {
-            (connection.dialled_at, connection.ready_at) = (Time::from_millis(at), Time::from_millis(at + 1));
-        }
-        run(&[record]).remove(0)
-    };
-    let found = scene(&[999, 1_000, 2_001]);
-    assert!(
-        found
-            .symptom
-            .ends_with("6 were opened, 2 of which carried no request: each waiting caller dialled its own"),
-        "{}",
-        found.symptom
-    );
-    assert!(found.fixes[1].setting.contains("single-flight"));
-    let spare = scene(&[1_000]);
-    assert!(spare.symptom.ends_with("4 were opened, 1 of which carried no request"), "{}", spare.symptom);
-    assert!(spare.fixes.iter().all(|fix| !fix.setting.contains("single-flight")), "fewer than ends");
-    let none = scene(&[999]);
-    assert!(none.symptom.ends_with("4 were opened"), "the one was there before: {}", none.symptom);
-    assert_eq!(none.fixes.len(), 2);
+    let each = ", 2 of which carried no request: each waiting caller dialled its own";
+    for (dialled, useless, why) in [
+        (&[999, 1_000, 2_001][..], each, "one for each end"),
+        (&[1_000][..], ", 1 of which carried no request", "fewer than ends"),
+        (&[999][..], "", "it was there before"),
+    ] {
+        let dials = (3..).zip(dialled);
+        let scene = dials.fold(ended(&[1_000, 2_000], 1_000), |scene, (n, &at)| scene.dialled(n, at, at + 1));
+        let mut record = scene.record();
+        record.connections[..3].iter_mut().for_each(|one| one.requests = 1_000);
+        let found = found(record);
+        says(&found.symptom, &format!("…; {} were opened{useless}", 3 + dialled.len()));
+        assert_eq!(settings(&found)[1].contains("single-flight"), useless == each, "{why}");
+        assert_eq!(found.fixes.len(), 2 + usize::from(useless == each), "{why}");
+    }
 }
 
 #[test]
-fn sending_again_is_advised_where_requests_were_lost() {
-    let advised = |outcome| {
-        let mut record = ends_at(&[1_000, 2_000]).request(0, 2_001, 990, 995, 1_000).record();
+fn lost_is_what_failed_by_the_end_and_nothing_else_and_only_that_is_to_be_sent_again() {
+    for (outcome, completed, connection, is_lost) in [
+        (Outcome::GoAway, 1_000, 0, true),
+        (Outcome::Refused, 1_000, 0, true),
+        (Outcome::Closed, 1_010, 0, true),
+        (Outcome::Closed, 1_010, 2, false), // nobody ended that connection
+        (Outcome::Reset, 1_000, 0, true),
+        (Outcome::Reset, 999, 0, false),
+        (Outcome::Timeout, 1_010, 0, false),
+        (Outcome::Status, 1_010, 0, false),
+        (Outcome::Succeeded, 1_000, 0, false),
+    ] {
+        let scene = ended(&[1_000, 2_000], 1_000).request(connection, 2_001, 990, 995, completed);
+        let mut record = scene.record();
         record.samples.edit()[0].outcome = outcome;
-        run(&[record]).remove(0).fixes.iter().any(|fix| fix.setting.starts_with("send again"))
-    };
-    assert!(advised(Outcome::GoAway) && !advised(Outcome::Succeeded));
-}
-
-#[test]
-fn lost_is_what_failed_by_the_end_and_nothing_else() {
-    let lost = |outcome, completed: u64, connection: u32| {
-        let mut record = ends_at(&[1_000, 2_000]).request(connection, 2_001, 990, 995, completed).record();
-        record.samples.edit()[0].outcome = outcome;
-        let cost = run(&[record]).remove(0).cost;
-        cost.contains(", 1 lost;")
-    };
-    assert!(lost(Outcome::Refused, 1_000, 0) && lost(Outcome::Closed, 1_010, 0));
-    assert!(lost(Outcome::Reset, 1_000, 0) && !lost(Outcome::Reset, 999, 0));
-    assert!(!lost(Outcome::Closed, 1_010, 2), "a connection that nobody ended");
-    assert!(!lost(Outcome::Timeout, 1_010, 0) && !lost(Outcome::Status, 1_010, 0));
-}
-
-#[test]
-fn the_setting_is_that_of_the_proxy_that_we_started_and_not_of_its_upstream() {
-    let mut record = goaways(&[199, 199]).server_software("h2lab").record();
-    record.cell.target = Target::Sut { name: "haproxy".to_owned() };
-    let found = run(&[record]).remove(0);
-    assert_eq!(found.fixes[0].setting, "tune.h2.fe.max-total-streams 100000");
-}
-
-#[test]
-fn the_setting_is_that_of_the_sidecar_that_ends_the_clients_connections() {
-    let mut record = goaways(&[199, 199]).server_software("nginx/1.22.1").record();
-    record.cell.sidecar = Some(Sidecar { name: "envoy".to_owned(), warm_pool: 1, max_connections: 1 });
-    let found = run(&[record]).remove(0);
-    assert_eq!(found.fixes[0].setting, "max_requests_per_connection: 100000");
-    assert!(found.confirm.contains("ends connections of envoy"), "{}", found.confirm);
-}
-
-/// Connections that the server ended at these ages in ms, one after the other, each after the given number of requests.
-fn aged(ends: &[(u64, u32)]) -> Scene {
-    let scene = Scene::new(Protocol::H2).connections(ends.len() as u32 + 1).server_software("nginx/1.22.1");
-    let mut at = 0;
-    (0..).zip(ends).fold(scene, |scene, (n, &(age, requests))| {
-        let begin = at;
-        at += age + 100;
-        scene.established(n, begin).goaway(n, begin + age, 2 * requests - 1, 0)
-    })
-}
-
-#[test]
-fn equal_lifetimes_with_as_many_requests_may_be_an_age_and_that_is_told() {
-    // 200 requests in 2 s are one in 10 ms, with which a server notices that the age is reached; 1 % of 2 s is 20 ms:
-    // 30 ms in total.
-    let found = finding(aged(&[(2_000, 200), (2_010, 200), (2_020, 200)])).expect("a finding");
-    assert_eq!(
-        found.symptom,
-        "the server ended 3 connections by GOAWAY after exactly 200 requests each, at an age of 2.02 s: a limit \
-         of requests or of age: at an even rate both look alike; 4 were opened"
-    );
-    assert_eq!(found.confidence, Confidence::Inferred);
-    let settings: Vec<&str> = found.fixes.iter().map(|fix| fix.setting.as_str()).collect();
-    assert_eq!(settings[..2], ["keepalive_requests 100000;", "keepalive_time 3600s;"]);
-    assert!(found.confirm.contains("at half the rate"), "{}", found.confirm);
-    let apart = finding(aged(&[(2_000, 200), (2_010, 200), (2_032, 200)])).expect("a finding");
-    assert_eq!(apart.confidence, Confidence::Observed, "{}", apart.symptom);
-    let short = finding(aged(&[(499, 200), (499, 200), (500, 200)])).expect("a finding");
-    assert_eq!(short.confidence, Confidence::Observed, "no maximum age is so short");
-}
-
-#[test]
-fn equal_lifetimes_with_other_numbers_of_requests_are_a_maximum_age() {
-    assert_eq!(finding(aged(&[(2_000, 200), (2_005, 200), (2_010, 201)])), None);
-    assert!(finding(aged(&[(1_000, 200), (2_005, 200), (3_010, 201)])).is_some(), "the lifetimes differ");
-}
-
-#[test]
-fn a_connection_that_took_requests_at_a_greater_age_rules_a_maximum_age_out() {
-    let with = |sent: u64| {
-        let scene = aged(&[(2_000, 200), (2_010, 200), (2_020, 200)]);
-        finding(scene.request(3, 1, sent, sent + 20, sent + 20)).expect("a finding").confidence
-    };
-    assert_eq!(with(2_050), Confidence::Inferred);
-    assert_eq!(with(2_051), Confidence::Observed);
-}
-
-#[test]
-fn where_several_requests_were_in_flight_the_limit_is_a_range() {
-    // The last five of 310 requests were sent together. The server may have ended the connection for any of them, also
-    // for one that was answered before the GOAWAY.
-    let scene = goaways(&[619, 619]).server_software("nginx/1.22.1");
-    let scene = [0, 1].into_iter().fold(scene, |scene, connection| {
-        let end = 1_000 * (u64::from(connection) + 1);
-        (306..=310).fold(scene, |scene, n| {
-            let answered = if n == 306 { end - 1 } else { end + 20 };
-            scene.request(connection, 2 * n - 1, end - 30, answered, answered)
-        })
-    });
-    let found = unmeasured(scene).expect("a finding");
-    assert!(found.symptom.contains("by GOAWAY after 306 to 310 requests each"), "{}", found.symptom);
-    assert!(found.fixes[0].why.contains("after 306 to 310 requests"), "{}", found.fixes[0].why);
-    assert_eq!(found.confidence, Confidence::Observed);
-}
-
-#[test]
-fn requests_that_came_one_by_one_leave_no_doubt_which_was_the_last() {
-    let after = |apart: u64| {
-        let scene = [0, 1].into_iter().fold(goaways(&[619, 619]), |scene, connection| {
-            let end = 1_000 * (u64::from(connection) + 1);
-            (306..=310).fold(scene, |scene, n: u32| {
-                let sent = end - 30 - u64::from(310 - n) * apart;
-                scene.request(connection, 2 * n - 1, sent, sent + 25, sent + 25)
-            })
-        });
-        finding(scene).expect("a finding").symptom
-    };
-    assert!(after(2).contains("after exactly 310 requests"), "{}", after(2));
-    assert!(
-        after(1).contains("after 309 to 310 requests"),
-        "the last two may have come together: {}",
-        after(1)
-    );
-}
-
-#[test]
-fn many_that_end_at_one_moment_after_just_as_many_may_be_a_quota_and_that_is_told() {
-    let at_once = |times: &[u64]| finding(ends_at(times));
-    let found = at_once(&[1_000, 1_010, 1_020, 1_030]).expect("a finding");
-    assert!(
-        found.symptom.contains("all at one moment: a limit of requests, or a restart"),
-        "{}",
-        found.symptom
-    );
-    assert_eq!(found.confidence, Confidence::Inferred);
-    assert!(found.confirm.contains("for longer"), "{}", found.confirm);
-    assert_eq!(at_once(&[1_000, 1_010, 1_020]), None, "three may be chance");
-    assert_eq!(
-        finding(ends_at(&[1_000, 1_010, 1_020, 1_030]).goaway(4, 1_015, 2_001, 0)),
-        None,
-        "one differs"
-    );
+        let found = found(record);
+        assert_eq!(found.cost.contains(", 1 lost;"), is_lost, "{outcome:?}: {}", found.cost);
+        let again = settings(&found).iter().any(|setting| setting.starts_with("send again"));
+        assert_eq!(again, is_lost, "{outcome:?}");
+    }
 }

@@ -46,10 +46,8 @@ impl Rule for StreamsBeforeSettings {
             cost: format!("{}; {} failed", finding.cost, plural(total.failed as u64, "request")),
             cost_share: share,
             fixes: fixes(case),
-            confirm:
-                "hold streams back until the server's SETTINGS have arrived: no stream is refused then; more \
-                      connections have fewer streams each at their beginning"
-                    .to_owned(),
+            confirm: case.compare("--await-settings")
+                + ": with streams held back until the server's SETTINGS have arrived none is refused",
             ..finding
         };
         case.is_worth(share).then_some(found).into_iter().collect()

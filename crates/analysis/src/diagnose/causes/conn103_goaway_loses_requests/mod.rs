@@ -13,7 +13,7 @@ use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_model::Fix;
 use h2lab_model::record::{GoAwayRecord, Outcome};
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::Knob;
 use h2lab_wire::ErrorCode;
 
 /// At least this many requests must be lost: a single one may have failed at the same moment for another reason.
@@ -126,8 +126,7 @@ impl Lost {
             &format!("send requests above the last stream of a GOAWAY again{ours}"),
             "they were not processed, so that any of them may be repeated (RFC 9113 §6.8); keep bodies until the answer begins",
         );
-        let wish = Wish { knob: Knob::GoAwayGrace, role: Role::Front, value: Some(GRACE_MS) };
-        let grace = (self.abrupt > 0).then(|| advise(&case.peer(), wish));
+        let grace = (self.abrupt > 0).then(|| case.advise(Knob::GoAwayGrace, Some(GRACE_MS)));
         (self.unprocessed > 0).then_some(again).into_iter().chain(grace).collect()
     }
 }

@@ -9,9 +9,10 @@ use std::time::Duration;
 use super::conn::CONN104 as META;
 use super::views::dials::{self, Burst};
 use super::views::streams_allowed;
+use super::views::waiting::Waiting;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{measured_time, millis_f64};
+use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_model::workload::DialPolicy;
@@ -33,17 +34,12 @@ impl Rule for DialStampede {
         let asked_for = cell.connections.max(1) as usize;
         let mut total = Total::default();
         for record in case.records() {
-            let bursts = dials::bursts(record);
-            let stampedes: Vec<Burst<'_>> = bursts
-                .into_iter()
-                .filter(|burst| burst.dials.len() > asked_for && burst.useless() * 2 >= burst.dials.len())
-                .collect();
+            let mut stampedes = dials::bursts(record);
+            stampedes
+                .retain(|burst| burst.dials.len() > asked_for && burst.useless() * 2 >= burst.dials.len());
             total.add(record, &stampedes);
         }
-        if total.useless < LEAST_USELESS {
-            return Vec::new();
-        }
-        vec![total.finding(case)]
+        (total.useless >= LEAST_USELESS).then(|| total.finding(case)).into_iter().collect()
     }
 }
 
@@ -72,6 +68,14 @@ pub(in crate::diagnose) fn of_one_client(case: &Case<'_>) -> Option<Finding> {
     let beyond =
         |dial: &&&ConnectionRecord| dial.ready_at.happened().then(|| dial.ready_at.since(first.ready_at));
     let excess: Duration = needless.iter().filter(|dial| dial.requests > 0).filter_map(beyond).sum();
+    let at_once = Evidence::new("connections dialled at once", burst.dials.len() as f64, "connections");
+    let others = Evidence::list([
+        ("from the first dial to the last", millis_f64(within), "ms"),
+        ("from the first dial to the first connection that was ready", millis_f64(wait), "ms"),
+        ("of these, connections with a request at most", needless.len() as f64, "connections"),
+        ("requests on all of them", requests.into(), "requests"),
+        ("waiting after one was ready", millis_f64(excess), "ms"),
+    ]);
     Some(Finding {
         symptom: format!(
             "the client opened {} within {}, before the first of them was ready after {}; all but one carried a request at \
@@ -80,23 +84,7 @@ pub(in crate::diagnose) fn of_one_client(case: &Case<'_>) -> Option<Finding> {
             measured_time(within),
             measured_time(wait),
         ),
-        evidence: vec![
-            Evidence::new("connections dialled at once", burst.dials.len() as f64, "connections")
-                .seen(first.index, begin),
-            Evidence::new("from the first dial to the last", millis_f64(within), "ms"),
-            Evidence::new(
-                "from the first dial to the first connection that was ready",
-                millis_f64(wait),
-                "ms",
-            ),
-            Evidence::new(
-                "of these, connections with a request at most",
-                needless.len() as f64,
-                "connections",
-            ),
-            Evidence::new("requests on all of them", requests.into(), "requests"),
-            Evidence::new("waiting after one was ready", millis_f64(excess), "ms"),
-        ],
+        evidence: [vec![at_once.seen(first.index, begin)], others].concat(),
         cost: format!(
             "{} for nothing at both ends; requests waited for them after another was ready, {} in sum",
             plural(needless.len() as u64, "handshake"),
@@ -126,12 +114,10 @@ struct Total {
     stampedes: usize,
     dials: usize,
     useless: usize,
-    /// Requests that waited for a connection of a stampede.
-    waited: u32,
-    /// How long they waited, beyond what the quickest dial took.
-    excess: Duration,
+    /// Requests that waited for a connection of a stampede, beyond what the quickest dial took.
+    excess: Waiting,
     opened: usize,
-    largest: Option<(usize, u32, h2lab_base::units::Time)>,
+    largest: Option<(usize, u32, Time)>,
 }
 
 impl Total {
@@ -155,36 +141,23 @@ impl Total {
         }
         for sample in &record.samples {
             let Some(most) = excess.get(&sample.connection) else { continue };
-            let wait = dials::waited(record, &sample).min(*most);
-            self.waited += u32::from(!wait.is_zero());
-            self.excess += wait;
+            self.excess.add(dials::waited(record, &sample).min(*most));
         }
     }
 
     fn finding(&self, case: &Case<'_>) -> Finding {
-        let cell = case.cell();
         let each = self.dials as f64 / self.stampedes.max(1) as f64;
-        let mut evidence = vec![
-            Evidence::new(
-                "times at which several connections were dialled at once",
-                self.stampedes as f64,
-                "times",
-            ),
-            Evidence::new("connections dialled then", self.dials as f64, "connections"),
-            Evidence::new(
-                "of these, connections that carried no request",
-                self.useless as f64,
-                "connections",
-            ),
-            Evidence::new("waiting beyond what the quickest dial took", millis_f64(self.excess), "ms"),
-        ];
+        let mut evidence = Evidence::list([
+            ("times at which several connections were dialled at once", self.stampedes as f64, "times"),
+            ("connections dialled then", self.dials as f64, "connections"),
+            ("of these, connections that carried no request", self.useless as f64, "connections"),
+            ("waiting beyond what the quickest dial took", millis_f64(self.excess.time), "ms"),
+        ]);
         if let Some((size, connection, at)) = self.largest {
             evidence.push(Evidence::new("the most at once", size as f64, "connections").seen(connection, at));
         }
-        let ours = cell.dial == DialPolicy::Stampede;
-        let policy = if ours { " (--dial-policy single-flight)" } else { "" };
-        let finding =
-            case.finding(&META, self.excess, "waiting longer for a connection than the quickest dial took");
+        let is_ours = case.cell().dial == DialPolicy::Stampede;
+        let policy = if is_ours { " (--dial-policy single-flight)" } else { "" };
         Finding {
             symptom: format!(
                 "{}, with {each:.1} dials on average where one would do: {} of {} opened carried no request",
@@ -195,8 +168,8 @@ impl Total {
             cost: format!(
                 "{} for nothing at both ends; {} waited longer for them than the quickest dial took, by {} in sum",
                 plural(self.useless as u64, "handshake"),
-                plural(self.waited.into(), "request"),
-                measured_time(self.excess)
+                plural(self.excess.requests, "request"),
+                measured_time(self.excess.time)
             ),
             evidence,
             confidence: Confidence::Observed,
@@ -207,7 +180,11 @@ impl Total {
             )],
             confirm: case.compare("--dial-policy single-flight,stampede")
                 + ": with single-flight no connection is opened that carries nothing",
-            ..finding
+            ..case.finding(
+                &META,
+                self.excess.time,
+                "waiting longer for a connection than the quickest dial took",
+            )
         }
     }
 }

@@ -6,21 +6,17 @@ mod tests;
 use std::time::Duration;
 
 use super::conn::CONN105 as META;
-use super::conn101_request_quota_per_connection::quota;
-use super::views::ends::{self, Cost, End, Ends, has_several_moments};
+use super::views::ends::{self, Cost, End, Ends, LONG_AGE_MS, SHORTEST_AGE, has_several_moments};
+use super::views::quota::quota;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{measured_time, millis_f64};
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::Knob;
 
 /// At least this many connections must have ended.
 const LEAST_ENDS: usize = 3;
-/// Nobody would set a shorter maximum age: products count it in seconds.
-const SHORTEST_AGE: Duration = Duration::from_millis(500);
 /// The standard deviation of the ages must be below this part of their mean.
 const SPREAD: f64 = 0.1;
-/// An age that costs little: an hour.
-const LONG_AGE_MS: u64 = 3_600_000;
 
 /// The rule.
 #[derive(Debug)]
@@ -45,7 +41,6 @@ impl Rule for PeriodicDrain {
             Evidence::new("requests of the one that had the most", most.into(), "requests"),
         ];
         evidence.extend(cost.evidence());
-        let wish = Wish { knob: Knob::ConnectionAge, role: Role::Front, value: Some(LONG_AGE_MS) };
         vec![Finding {
             symptom: format!(
                 "the server ended {} at an age of {} (deviation {:.1} %), after {least} to {most} requests",
@@ -56,7 +51,7 @@ impl Rule for PeriodicDrain {
             evidence,
             cost: cost.sentence(),
             confidence: Confidence::Observed,
-            fixes: vec![advise(&case.peer(), wish)],
+            fixes: vec![case.advise(Knob::ConnectionAge, Some(LONG_AGE_MS))],
             confirm: "run the same cell at half the rate: connections end at the same age, after half as many requests".to_owned(),
             ..case.finding_of_share(&META, cost.whole())
         }]

@@ -1,34 +1,26 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, run};
+use crate::diagnose::Finding;
+use crate::diagnose::testing::{self, Scene};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Outcome};
 use h2lab_model::workload::Protocol;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "CONN105")
+    testing::found("CONN105", record)
 }
 
 /// Connections that the server ended at these ages in ms, one after the other, each after the given number of requests.
 /// After each end a request waits `wait` ms for the next connection.
 fn aged(ends: &[(u64, u32)], wait: u64) -> CellRecord {
-    let mut scene =
-        Scene::new(Protocol::H2).connections(ends.len() as u32 + 1).server_software("nginx/1.22.1");
     let mut at = 0;
-    scene = scene.established(0, at);
-    for (n, &(age, requests)) in (0..).zip(ends) {
-        scene = scene.goaway(n, at + age, 2 * requests - 1, 0);
-        at += age;
-        at += wait;
-        scene = scene.established(n + 1, at).request(n + 1, 1, at, at + 50, at + 50);
-    }
-    let mut record = scene.record();
-    for sample in record.samples.edit().iter_mut() {
-        sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - wait * 1_000_000);
-        sample.stall_open_ns = wait * 1_000_000;
-    }
-    record
+    let scene = (0..).zip(ends).fold(Scene::new(Protocol::H2), |scene, (n, &(age, requests))| {
+        let end = at + age;
+        at = end + wait;
+        let scene = scene.goaway(n, end, 2 * requests - 1, 0).waited(n + 1, 1, [end, at, at + 50]);
+        scene.established(n + 1, at)
+    });
+    scene.server_software("nginx/1.22.1").record()
 }
 
 #[test]

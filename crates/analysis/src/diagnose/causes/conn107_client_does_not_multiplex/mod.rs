@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::conn::CONN107 as META;
-use super::views::{dials, streams_allowed};
+use super::views::waiting::Waiting;
+use super::views::{dials, mean, streams_allowed};
 use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, measured_time, millis_f64};
@@ -37,40 +38,48 @@ impl Rule for ClientDoesNotMultiplex {
     }
 }
 
+/// Connections that carried requests.
+fn used<'a>(case: &Case<'a>) -> Vec<&'a ConnectionRecord> {
+    case.connections().filter(|one| one.requests > 0).collect()
+}
+
+/// How many requests these connections carried, and how many each of them on average.
+fn requests_on(connections: &[&ConnectionRecord]) -> (f64, f64) {
+    let requests: f64 = connections.iter().map(|one| f64::from(one.requests)).sum();
+    (requests, requests / connections.len().max(1) as f64)
+}
+
 /// The client ends its connections itself, and requests wait for the next.
 fn reconnecting(case: &Case<'_>) -> Option<Finding> {
     let ended: Vec<&ConnectionRecord> = case.records().flat_map(ended_by_us).collect();
-    let opened = case.connections().filter(|connection| connection.requests > 0).count();
-    let requests: u64 = ended.iter().map(|connection| u64::from(connection.requests)).sum();
-    let each = requests as f64 / ended.len().max(1) as f64;
-    if ended.len() < LEAST_ENDS || ended.len() * 2 < opened || each > FEW {
+    let (requests, each) = requests_on(&ended);
+    if ended.len() < LEAST_ENDS || ended.len() * 2 < used(case).len() || each > FEW {
         return None;
     }
     let waits = case.records().flat_map(|record| {
-        // A request that never got a connection waited for one all the time.
-        let of = |sample: Sample| match sample.connection {
+        record.samples.iter().map(|sample| match sample.connection {
+            // A request that never got a connection waited for one all the time.
             Sample::NO_CONNECTION => Duration::from_nanos(sample.stall_open_ns),
             _ => dials::waited(record, &sample),
-        };
-        record.samples.iter().map(of).filter(|wait| !wait.is_zero())
+        })
     });
-    let (waited, waiting) = waits.fold((0_u32, Duration::ZERO), |(n, sum), wait| (n + 1, sum + wait));
-    let finding = case.finding(&META, waiting, "waiting for connections, where one could have been kept");
+    let waiting: Waiting = waits.collect();
+    let finding =
+        case.finding(&META, waiting.time, "waiting for connections, where one could have been kept");
+    let seen = [
+        ("connections that the client ended", ended.len() as f64, "connections"),
+        ("requests that they had carried", requests, "requests"),
+    ];
     case.is_worth(finding.cost_share).then(|| Finding {
         symptom: format!(
-            "the client ended {} itself, after {each:.1} requests each on average; {} waited {} each for theirs",
+            "the client ended {} itself, after {each:.1} requests each on average; {} for theirs",
             plural(ended.len() as u64, "connection"),
-            plural(waited.into(), "request"),
-            measured_time(waiting / waited.max(1))
+            waiting.words()
         ),
-        evidence: vec![
-            Evidence::new("connections that the client ended", ended.len() as f64, "connections"),
-            Evidence::new("requests that they had carried", requests as f64, "requests"),
-            Evidence::new("requests that waited for the next", waited.into(), "requests"),
-            Evidence::new("their waiting time", millis_f64(waiting), "ms"),
-        ],
+        evidence: [Evidence::list(seen), waiting.evidence("requests that waited for the next")].concat(),
         fixes: vec![keep(case)],
-        confirm: case.compare("-c 1") + ": without --reconnect-every and --pool-size no request waits for a dial",
+        confirm: case.compare("-c 1")
+            + ": without --reconnect-every and --pool-size no request waits for a dial",
         ..finding
     })
 }
@@ -93,40 +102,35 @@ fn ended_by_us(record: &CellRecord) -> impl Iterator<Item = &ConnectionRecord> {
 /// The client leaves open connections unused and dials another, and requests wait for that. Only where all connections
 /// belong to one client: in a capture at a server they may belong to many, which cannot share them.
 pub(in crate::diagnose) fn abandoning(case: &Case<'_>) -> Option<Finding> {
-    let used = case.connections().filter(|connection| connection.requests > 0);
-    let (opened, requests) =
-        used.fold((0_usize, 0_u64), |(n, sum), one| (n + 1, sum + u64::from(one.requests)));
-    let each = requests as f64 / opened.max(1) as f64;
-    if opened < LEAST_ENDS || each > FEW {
+    let used = used(case);
+    let (requests, each) = requests_on(&used);
+    if used.len() < LEAST_ENDS || each > FEW {
         return None;
     }
-    let (mut dials, mut waited, mut waiting) = (0_usize, 0_u32, Duration::ZERO);
+    let (mut dials, mut waiting) = (0, Waiting::default());
     for record in case.records() {
         let needless = needless(record);
         dials += needless.len();
-        let of = |sample: &Sample| dials::waited(record, sample);
-        let waits = record.samples.iter().filter(|sample| needless.contains(&sample.connection));
-        for wait in waits.map(|sample| of(&sample)).filter(|wait| !wait.is_zero()) {
-            (waited, waiting) = (waited + 1, waiting + wait);
+        for sample in record.samples.iter().filter(|sample| needless.contains(&sample.connection)) {
+            waiting.add(dials::waited(record, &sample));
         }
     }
-    let finding = case.finding(&META, waiting, "waiting for a connection although another one was free");
-    let is_habit = dials >= LEAST_ENDS && dials * 2 >= opened;
+    let finding = case.finding(&META, waiting.time, "waiting for a connection although another one was free");
+    let seen = [
+        ("connections dialled while another was free", dials as f64, "connections"),
+        ("connections that carried requests", used.len() as f64, "connections"),
+        ("requests on them", requests, "requests"),
+    ];
+    let is_habit = dials >= LEAST_ENDS && dials * 2 >= used.len();
     (is_habit && case.is_worth(finding.cost_share)).then(|| Finding {
         symptom: format!(
-            "the client dialled {} of {} although another one was open with no request on it; {} waited {} each for theirs",
+            "the client dialled {} of {} although another one was open with no request on it; {} for theirs",
             count(dials as u64),
-            plural(opened as u64, "connection"),
-            plural(waited.into(), "request"),
-            measured_time(waiting / waited.max(1))
+            plural(used.len() as u64, "connection"),
+            waiting.words()
         ),
-        evidence: vec![
-            Evidence::new("connections dialled while another was free", dials as f64, "connections"),
-            Evidence::new("connections that carried requests", opened as f64, "connections"),
-            Evidence::new("requests on them", requests as f64, "requests"),
-            Evidence::new("requests that waited for a needless dial", waited.into(), "requests"),
-            Evidence::new("their waiting time", millis_f64(waiting), "ms"),
-        ],
+        evidence: [Evidence::list(seen), waiting.evidence("requests that waited for a needless dial")]
+            .concat(),
         fixes: vec![keep(case)],
         confirm: case.compare("-c 1") + ": with one connection for all requests none waits for a dial",
         ..finding
@@ -135,7 +139,7 @@ pub(in crate::diagnose) fn abandoning(case: &Case<'_>) -> Option<Finding> {
 
 /// Each request of one client has a connection of its own, whenever it was dialled: this is seen without any timing.
 pub(in crate::diagnose) fn single_requests(case: &Case<'_>) -> Option<Finding> {
-    let used: Vec<&ConnectionRecord> = case.connections().filter(|one| one.requests > 0).collect();
+    let used = used(case);
     let first = used.iter().min_by_key(|one| one.ready_at)?;
     let is_alike = |one: &&ConnectionRecord| {
         one.requests == 1
@@ -149,24 +153,23 @@ pub(in crate::diagnose) fn single_requests(case: &Case<'_>) -> Option<Finding> {
     }
     let others = used.iter().filter(|one| one.index != first.index && one.ready_at.happened());
     let opening: Duration = others.map(|one| one.ready_at.since(one.dialled_at)).sum();
-    let response: Duration = case.samples().map(|sample| sample.response_time()).sum();
+    let response = case.response_time();
     let share = opening.as_secs_f64() / (opening + response).as_secs_f64().max(f64::MIN_POSITIVE);
-    let n = plural(used.len() as u64, "request");
-    let each = opening / u32::try_from(used.len() - 1).unwrap_or(u32::MAX).max(1);
     Some(Finding {
         symptom: format!(
-            "each of {n} had a connection of its own, which took {} to open on average: none carried a second request",
-            measured_time(each)
+            "each of {} had a connection of its own, which took {} to open on average: none carried a second request",
+            plural(used.len() as u64, "request"),
+            measured_time(mean(opening, used.len() as u64 - 1))
         ),
         cost: format!(
             "{} spent on opening connections after the first, beside {} of response time",
             measured_time(opening),
             measured_time(response)
         ),
-        evidence: vec![
-            Evidence::new("connections that carried a single request", used.len() as f64, "connections"),
-            Evidence::new("time until those after the first were ready", millis_f64(opening), "ms"),
-        ],
+        evidence: Evidence::list([
+            ("connections that carried a single request", used.len() as f64, "connections"),
+            ("time until those after the first were ready", millis_f64(opening), "ms"),
+        ]),
         fixes: vec![keep(case)],
         confirm: case.compare("-c 1") + ": one connection carries all requests",
         ..case.finding_of_share(&META, share)
@@ -209,11 +212,8 @@ fn keep(case: &Case<'_>) -> Fix {
     } else {
         "keep connections, and share one client object between callers"
     };
-    Fix::new(
-        "client",
-        setting,
-        "one connection carries many requests at a time; each dial costs its round trips and CPU",
-    )
+    let why = "one connection carries many requests at a time; each dial costs its round trips and CPU";
+    Fix::new("client", setting, why)
 }
 
 /// The client limits itself to one stream on each connection: requests wait for a free connection, as over HTTP/1.1.
@@ -225,27 +225,24 @@ fn one_at_a_time(case: &Case<'_>) -> Option<Finding> {
     }
     // The wait for a dial has other causes.
     let waits = case.records().flat_map(|record| {
-        let of = |sample: Sample| {
+        record.samples.iter().map(|sample| {
             Duration::from_nanos(sample.stall_open_ns).saturating_sub(dials::waited(record, &sample))
-        };
-        record.samples.iter().map(of).filter(|wait| !wait.is_zero())
+        })
     });
-    let (waited, waiting) = waits.fold((0_u32, Duration::ZERO), |(n, sum), wait| (n + 1, sum + wait));
-    let finding = case.finding(&META, waiting, "waiting for a connection without a request on it");
+    let waiting: Waiting = waits.collect();
+    let finding = case.finding(&META, waiting.time, "waiting for a connection without a request on it");
+    let seen = [
+        ("streams that the client allows itself", f64::from(cell.streams), "streams"),
+        ("streams that the server allows", f64::from(allowed), "streams"),
+    ];
     case.is_worth(finding.cost_share).then(|| Finding {
         symptom: format!(
-            "the client carries one request at a time on each of {}, and the server allows {}; {} waited {} each",
+            "the client carries one request at a time on each of {}, and the server allows {}; {}",
             plural(cell.connections.into(), "connection"),
             if allowed == u32::MAX { "any number".to_owned() } else { count(allowed.into()) },
-            plural(waited.into(), "request"),
-            measured_time(waiting / waited.max(1))
+            waiting.words()
         ),
-        evidence: vec![
-            Evidence::new("streams that the client allows itself", cell.streams.into(), "streams"),
-            Evidence::new("streams that the server allows", allowed.into(), "streams"),
-            Evidence::new("requests that waited", waited.into(), "requests"),
-            Evidence::new("their waiting time", millis_f64(waiting), "ms"),
-        ],
+        evidence: [Evidence::list(seen), waiting.evidence("requests that waited")].concat(),
         fixes: vec![Fix::new(
             "client",
             "many streams on each connection (-m 100)",

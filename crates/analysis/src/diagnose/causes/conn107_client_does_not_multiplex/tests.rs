@@ -1,38 +1,45 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, client, run};
+use std::time::Duration;
+
+use crate::diagnose::Finding;
+use crate::diagnose::testing::{self, Scene, says};
 use h2lab_base::units::Time;
-use h2lab_model::record::{CellRecord, CloseReason, Outcome};
+use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, Outcome, Sample};
 use h2lab_model::workload::Protocol;
-use h2lab_wire::h2::setting;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "CONN107")
+    testing::found("CONN107", record)
+}
+
+/// What is found of a client that was alone.
+fn alone(record: CellRecord) -> Option<Finding> {
+    testing::found_alone("CONN107", record)
 }
 
 /// Connections that we end after `each` requests. The first request on each was due `wait` ms before the connection was
 /// ready; all are answered after 25 ms.
 fn reconnecting(connections: u32, each: u32, wait: u64) -> CellRecord {
-    let mut scene = Scene::new(Protocol::H2c);
-    for index in 0..connections {
-        for n in 0..each {
-            let at = 1_000 + u64::from(index) * 1_000 + u64::from(n) * 30;
-            scene = scene.request(index, 2 * n + 1, at, at + 25, at + 25);
-        }
-    }
+    let scene = (0..connections).fold(Scene::new(Protocol::H2c), |scene, index| {
+        let ready = 1_000 * (u64::from(index) + 1);
+        let scene = scene.dialled(index, ready - wait, ready);
+        (1..each).fold(scene.waited(index, 1, [ready - wait, ready, ready + 25]), |scene, n| {
+            let at = ready + 30 * u64::from(n);
+            scene.request(index, 2 * n + 1, at, at + 25, at + 25)
+        })
+    });
     let mut record = scene.record();
     for connection in &mut record.connections {
-        connection.ready_at = Time::from_millis(1_000 + u64::from(connection.index) * 1_000);
-        connection.dialled_at = Time::from_millis(1_000 + u64::from(connection.index) * 1_000 - wait);
         connection.closed = CloseReason::Local { why: "--reconnect-every".to_owned() };
-        connection.closed_at = connection.ready_at + std::time::Duration::from_millis(900);
-    }
-    for sample in record.samples.edit().iter_mut().filter(|sample| sample.stream.0 == 1) {
-        sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - wait * 1_000_000);
-        sample.stall_open_ns = wait * 1_000_000;
+        connection.closed_at = connection.ready_at + Duration::from_millis(900);
     }
     record.cell.policy.reconnect_every = Some(each);
+    record
+}
+
+/// The record with this change to each of its connections.
+fn with(mut record: CellRecord, change: fn(&mut ConnectionRecord)) -> CellRecord {
+    record.connections.iter_mut().for_each(change);
     record
 }
 
@@ -50,7 +57,7 @@ fn a_connection_for_each_request_is_found_with_what_it_cost() {
 #[test]
 fn requests_that_never_got_a_connection_waited_all_the_time() {
     let mut record = reconnecting(5, 1, 25);
-    record.samples.edit()[4].connection = h2lab_model::record::Sample::NO_CONNECTION;
+    record.samples.edit()[4].connection = Sample::NO_CONNECTION;
     record.samples.edit()[4].stall_open_ns = 50_000_000;
     let found = finding(record).expect("a finding");
     // 4 times 25 ms and 50 ms of 5 times 50 ms.
@@ -58,65 +65,38 @@ fn requests_that_never_got_a_connection_waited_all_the_time() {
 }
 
 #[test]
-fn few_ends_many_requests_each_and_cheap_dials_are_none() {
-    // The last has no successor.
-    assert!(finding(reconnecting(5, 1, 25)).is_some());
-    assert_eq!(finding(reconnecting(4, 1, 25)), None, "three are no habit");
-    assert!(finding(reconnecting(5, 10, 100)).is_some());
-    assert_eq!(finding(reconnecting(5, 11, 100)), None, "that is another reason");
-    // Of 25 ms and the wait, 5 % are 1.3 ms.
-    assert!(finding(reconnecting(5, 1, 2)).is_some());
-    assert_eq!(finding(reconnecting(5, 2, 2)), None, "2 ms of 52 ms");
-    let mut at_once = reconnecting(6, 10, 100);
-    at_once.connections.iter_mut().for_each(|one| one.dialled_at = Time::from_millis(900));
-    assert_eq!(finding(at_once), None, "a pool that ends with the work: none replaces another");
-}
-
-#[test]
-fn ends_by_the_server_of_requests_that_failed_and_over_http1_are_none() {
-    let changed = |change: fn(&mut CellRecord)| {
-        let mut record = reconnecting(5, 1, 25);
-        change(&mut record);
-        finding(record)
-    };
-    assert!(changed(|_| ()).is_some());
-    assert_eq!(
-        changed(|record| record.connections.iter_mut().for_each(|c| c.closed = CloseReason::Server)),
-        None
-    );
-    let fail = |record: &mut CellRecord| {
-        record.samples.edit().iter_mut().for_each(|sample| sample.outcome = Outcome::Protocol);
-    };
-    assert_eq!(changed(fail), None, "we ended what the server had broken");
-    assert_eq!(changed(|record| record.cell.protocol = Protocol::H1), None);
-}
-
-/// What is found of a client that was alone.
-fn alone(record: CellRecord) -> Option<Finding> {
-    client::of_client(Vec::new(), &[record], &client::Client::default())
-        .findings
-        .into_iter()
-        .find(|finding| finding.rule == "CONN107")
+fn few_ends_many_requests_each_cheap_dials_and_ends_by_others_are_none() {
+    let record = || reconnecting(5, 1, 25);
+    let mut failed = record();
+    failed.samples.edit().iter_mut().for_each(|sample| sample.outcome = Outcome::Protocol);
+    let mut over_http1 = record();
+    over_http1.cell.protocol = Protocol::H1;
+    let at_once = with(reconnecting(6, 10, 100), |one| one.dialled_at = Time::from_millis(900));
+    for (record, is_found, why) in [
+        (record(), true, "the last has no successor"),
+        (reconnecting(4, 1, 25), false, "three are no habit"),
+        (reconnecting(5, 10, 100), true, "few requests each"),
+        (reconnecting(5, 11, 100), false, "that is another reason"),
+        (reconnecting(5, 1, 2), true, "of 25 ms and the wait, 5 % are 1.3 ms"),
+        (reconnecting(5, 2, 2), false, "2 ms of 52 ms"),
+        (at_once, false, "a pool that ends with the work: none replaces another"),
+        (with(record(), |one| one.closed = CloseReason::Server), false, "the server ended them"),
+        (failed, false, "we ended what the server had broken"),
+        (over_http1, false, "HTTP/1.1"),
+    ] {
+        assert_eq!(finding(record).is_some(), is_found, "{why}");
+    }
 }
 
 /// Connections that stay open to the end. A request is sent on each when it is ready, every 100 ms, and answered after `takes` ms;
 /// the next connection is dialled 60 ms after that.
 fn abandoned(connections: u32, takes: u64) -> CellRecord {
-    let mut scene = Scene::new(Protocol::H2c);
-    for index in 0..connections {
-        let at = 1_000 + u64::from(index) * 100;
-        scene = scene.request(index, 1, at, at + takes, at + takes);
-    }
-    let mut record = scene.record();
-    for connection in &mut record.connections {
-        connection.dialled_at = Time::from_millis(960 + u64::from(connection.index) * 100);
-        connection.ready_at = Time::from_millis(1_000 + u64::from(connection.index) * 100);
-    }
-    for sample in record.samples.edit().iter_mut() {
-        sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - 40_000_000);
-        sample.stall_open_ns = 40_000_000;
-    }
-    record
+    let scene = (0..connections).fold(Scene::new(Protocol::H2c), |scene, index| {
+        let ready = 1_000 + 100 * u64::from(index);
+        let scene = scene.dialled(index, ready - 40, ready);
+        scene.waited(index, 1, [ready - 40, ready, ready + takes])
+    });
+    scene.record()
 }
 
 #[test]
@@ -130,24 +110,39 @@ fn a_client_object_for_each_request_is_found_although_nothing_is_closed() {
     );
     // 4 times 40 ms of 5 times 100 ms.
     assert!((found.cost_share - 0.32).abs() < 1e-9, "{}", found.cost);
-    assert_eq!(alone(abandoned(4, 60)), None, "three dials are no habit");
+}
+
+#[test]
+fn a_dial_is_needed_while_all_connections_carry_requests_or_end() {
+    let ended = with(abandoned(5, 60), |one| {
+        one.closed = CloseReason::Server;
+        one.closed_at = Time::from_millis(1_100 + u64::from(one.index) * 100);
+    });
+    let mut over_http1 = abandoned(5, 60);
+    over_http1.cell.protocol = Protocol::H1;
+    for (record, why) in [
+        (abandoned(4, 60), "three dials are no habit"),
+        (abandoned(5, 61), "each was open when the next was dialled, and all before"),
+        (ended, "the server ended it while the next was dialled"),
+        (with(abandoned(5, 60), |one| one.requests = 11), "many requests each"),
+        (with(abandoned(5, 60), |one| one.remote_port = 80 + one.index as u16), "of other servers"),
+        (over_http1, "HTTP/1.1"),
+    ] {
+        assert_eq!(alone(record), None, "{why}");
+    }
 }
 
 #[test]
 fn requests_with_a_connection_each_are_found_whenever_those_were_dialled() {
     let at_once = |connections: u32| {
-        let mut record = abandoned(connections, 60);
-        for connection in &mut record.connections {
-            connection.dialled_at = Time::from_millis(900);
-            connection.ready_at = Time::from_millis(940);
-        }
-        for sample in record.samples.edit().iter_mut() {
-            (sample.scheduled_at, sample.stall_open_ns) = (sample.sent_at, 0);
-        }
-        record
+        let scene = (0..connections).fold(Scene::new(Protocol::H2c), |scene, index| {
+            let at = 1_000 + 100 * u64::from(index);
+            scene.dialled(index, 900, 940).request(index, 1, at, at + 60, at + 60)
+        });
+        scene.record()
     };
     let found = alone(at_once(6)).expect("a finding");
-    assert!(found.symptom.starts_with("each of 6 requests had a connection of its own, which took 40 ms"));
+    says(&found.symptom, "each of 6 requests had a connection of its own, which took 40 ms…");
     // 5 times 40 ms beside 6 times 60 ms.
     assert!((found.cost_share - 0.2 / 0.56).abs() < 1e-9, "{}", found.cost);
     assert_eq!(alone(at_once(5)), None, "that may be chance");
@@ -159,65 +154,28 @@ fn requests_with_a_connection_each_are_found_whenever_those_were_dialled() {
     assert_eq!(alone(ended), None, "the server may end each after its request");
 }
 
-#[test]
-fn a_dial_is_needed_while_all_connections_carry_requests_or_end() {
-    assert_eq!(alone(abandoned(5, 61)), None, "each was open when the next was dialled, and all before");
-    let mut record = abandoned(5, 60);
-    for connection in &mut record.connections {
-        connection.closed = CloseReason::Server;
-        connection.closed_at = Time::from_millis(1_100 + u64::from(connection.index) * 100);
-    }
-    assert_eq!(alone(record), None, "the server ended it while the next was dialled");
-    let mut record = abandoned(5, 60);
-    record.connections.iter_mut().for_each(|one| one.requests = 11);
-    assert_eq!(alone(record), None, "many requests each");
-    let mut record = abandoned(5, 60);
-    record.connections.iter_mut().for_each(|one| one.remote_port = 80 + one.index as u16);
-    assert_eq!(alone(record), None, "of other servers");
-    let mut record = abandoned(5, 60);
-    record.cell.protocol = Protocol::H1;
-    assert_eq!(alone(record), None);
-}
-
-/// Ten requests that each wait 20 ms for one of two connections, on each of which the client allows itself `streams`
-/// streams.
-fn waiting(streams: u32, allowed: Option<u32>) -> CellRecord {
-    let mut scene = Scene::new(Protocol::H2c);
-    for n in 0..10_u32 {
+/// Ten requests that each wait `wait` ms for one of two connections, on each of which the client allows itself
+/// `streams` streams.
+fn waiting(wait: u64, streams: u32, allowed: Option<u32>) -> CellRecord {
+    let scene = (0..10).fold(Scene::new(Protocol::H2c), |scene, n| {
         let at = 1_000 + u64::from(n) * 30;
-        scene = scene.request(n % 2, 2 * (n / 2) + 1, at, at + 25, at + 25);
-    }
-    let mut record = scene.record();
+        scene.waited(n % 2, 2 * (n / 2) + 1, [at - wait, at, at + 25])
+    });
+    let mut record = scene.allows(allowed).record();
     record.cell.streams = streams;
-    for sample in record.samples.edit().iter_mut() {
-        sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - 20_000_000);
-        sample.stall_open_ns = 20_000_000;
-    }
-    for connection in &mut record.connections {
-        connection.http.settings_remote = vec![(setting::INITIAL_WINDOW_SIZE, 65_535)];
-        connection.http.settings_remote.extend(allowed.map(|allowed| (3, allowed)));
-    }
     record
 }
 
 #[test]
-fn one_stream_on_each_connection_is_found_where_the_server_allows_more() {
-    let found = finding(waiting(1, Some(128))).expect("a finding");
-    assert!(found.symptom.starts_with("the client carries one request at a time on each of 1 connection"));
-    assert!(
-        found.symptom.contains("the server allows 128; 10 requests waited 20 ms each"),
-        "{}",
-        found.symptom
+fn one_stream_on_each_connection_is_found_where_the_server_allows_more_and_requests_wait() {
+    let found = finding(waiting(20, 1, Some(128))).expect("a finding");
+    says(
+        &found.symptom,
+        "the client carries one request at a time on each of 1 connection…the server allows 128; 10 requests waited 20 ms each…",
     );
-    assert!(finding(waiting(1, None)).is_some_and(|found| found.symptom.contains("any number")));
-    assert_eq!(finding(waiting(2, Some(128))), None, "it multiplexes");
-    assert!(finding(waiting(1, Some(2))).is_some());
-    assert_eq!(finding(waiting(1, Some(1))), None, "that is the server's limit");
-}
-
-#[test]
-fn one_stream_on_each_connection_without_waiting_is_none() {
-    let mut record = waiting(1, Some(128));
-    record.samples.edit().iter_mut().for_each(|sample| sample.stall_open_ns = 0);
-    assert_eq!(finding(record), None);
+    assert!(finding(waiting(20, 1, None)).is_some_and(|found| found.symptom.contains("any number")));
+    assert!(finding(waiting(20, 1, Some(2))).is_some());
+    assert_eq!(finding(waiting(20, 1, Some(1))), None, "that is the server's limit");
+    assert_eq!(finding(waiting(20, 2, Some(128))), None, "it multiplexes");
+    assert_eq!(finding(waiting(0, 1, Some(128))), None, "none waits");
 }

@@ -12,7 +12,7 @@ use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{Outcome, Sample};
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::Knob;
 
 /// At least this many requests must have met the timeout …
 const LEAST: usize = 2;
@@ -143,7 +143,6 @@ fn fixes(case: &Case<'_>, has_proxy: bool, idle: Duration) -> Vec<Fix> {
             "so that the proxy, and not the backend, closes idle connections: no request is on its way then";
         return vec![Fix::new("proxy", &format!("{below} towards its backend"), why)];
     }
-    let wish = Wish { knob, role: Role::Front, value: Some(LONG_MS) };
     let why = "so that the client closes idle connections, and no request is on its way then";
-    vec![advise(&case.peer(), wish), Fix::new("client", &below, why)]
+    vec![case.advise(knob, Some(LONG_MS)), Fix::new("client", &below, why)]
 }

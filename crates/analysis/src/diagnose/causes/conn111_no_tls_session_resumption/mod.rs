@@ -6,13 +6,13 @@ mod tests;
 use std::time::Duration;
 
 use super::conn::CONN111 as META;
-use super::views::dials;
+use super::views::{dials, mean};
 use crate::diagnose::{Case, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::ConnectionRecord;
-use h2lab_model::settings::{self, Knob, Role, Wish, advise};
+use h2lab_model::settings::{self, Knob};
 
 /// At least this many full handshakes must have taken place when a session could have been resumed.
 const LEAST: usize = 4;
@@ -38,7 +38,7 @@ impl Rule for NoTlsSessionResumption {
         if !case.is_worth(finding.cost_share) {
             return Vec::new();
         }
-        let each = total.beyond / u32::try_from(total.full).unwrap_or(u32::MAX).max(1);
+        let each = mean(total.beyond, total.full as u64);
         vec![Finding {
             symptom: format!(
                 "{} of {} after the first were full ones, of {} beyond a round trip each; {} resumed a session{}",
@@ -119,10 +119,9 @@ fn fixes(case: &Case<'_>) -> Vec<Fix> {
         let ours = "resume TLS sessions (remove --no-tls-resumption)";
         return vec![Fix::new("client", ours, "a resumed handshake needs no certificate and no signature")];
     }
-    let wish = Wish { knob: Knob::SessionResumption, role: Role::Front, value: None };
     let keep = "keep sessions between connections, and one client object for all callers";
     // A server that resumes sessions without a setting needs no change.
-    let server = Some(advise(&case.peer(), wish)).filter(|fix| fix.setting != settings::NONE);
+    let server = Some(case.advise(Knob::SessionResumption, None)).filter(|fix| fix.setting != settings::NONE);
     let client = Fix::new("client", keep, "a session that is not kept cannot be resumed");
     server.into_iter().chain([client]).collect()
 }

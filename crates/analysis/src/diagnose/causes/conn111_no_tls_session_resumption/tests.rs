@@ -1,6 +1,6 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
+use crate::diagnose::testing::{Scene, says};
 use crate::diagnose::{Finding, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
@@ -15,18 +15,14 @@ fn finding(record: CellRecord) -> Option<Finding> {
 fn scene(full: u32, resumed: u32, tls: u64) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2).request(0, 1, 100, 125, 125);
     for n in 1..=full + resumed {
-        let at = 1_000 * u64::from(n) + tls;
-        scene = scene.request(n, 1, at, at + 25, at + 25);
+        let (begin, ready) = (1_000 * u64::from(n), 1_000 * u64::from(n) + tls);
+        scene = scene.waited(n, 1, [begin, ready, ready + 25]);
     }
     let mut record = scene.record();
     for connection in &mut record.connections[1..] {
         connection.connected_at = Time::from_millis(1_000 * u64::from(connection.index));
         connection.ready_at = Time::from_millis(1_000 * u64::from(connection.index) + tls);
         connection.tls_resumed = Some(connection.index > full);
-    }
-    for sample in record.samples.edit().iter_mut().filter(|sample| sample.connection > 0) {
-        sample.scheduled_at = Time::from_millis(1_000 * u64::from(sample.connection));
-        sample.stall_open_ns = tls * 1_000_000;
     }
     record
 }
@@ -42,16 +38,8 @@ fn handshakes_that_began_before_there_was_a_session_are_told_apart() {
     early.index = 5;
     record.connections.push(early);
     let found = finding(record).expect("a finding");
-    assert!(
-        found.symptom.starts_with("4 of 4 TLS handshakes after the first were full ones"),
-        "{}",
-        found.symptom
-    );
-    assert!(
-        found.symptom.ends_with("; 1 other began before the first had brought a session"),
-        "{}",
-        found.symptom
-    );
+    says(&found.symptom, "4 of 4 TLS handshakes after the first were full ones…");
+    says(&found.symptom, "…; 1 other began before the first had brought a session");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::flow::FLOW102 as META;
 use super::views::stopped::{Stopped, large_enough};
 use super::views::windows::Scope;
 use crate::diagnose::{Case, Finding, Rule};
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::Knob;
 use h2lab_wire::trace::Direction;
 
 /// The smallest window that is advised: enough for 84 Mbit/s over 100 ms.
@@ -33,7 +33,7 @@ fn finding(case: &Case<'_>, stopped: &Stopped) -> Finding {
             stopped.rate()
         ),
         evidence: stopped.evidence("the stream"),
-        fixes: vec![advise(&case.peer(), Wish { knob: Knob::StreamWindow, role: Role::Front, value })],
+        fixes: vec![case.advise(Knob::StreamWindow, value)],
         confirm: "raise the server's stream window, and run `h2lab diagnose --again latest`: uploads must become quicker, \
                   and stop no more"
             .to_owned(),

@@ -8,7 +8,7 @@ use super::flow101_download_stream_window::fix;
 use super::views::stopped::{Stopped, large_enough};
 use super::views::windows::Scope;
 use crate::diagnose::{Case, Confidence, Finding, Rule};
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::Knob;
 use h2lab_wire::trace::Direction;
 
 /// The smallest window that is advised: enough for 320 Mbit/s over 100 ms.
@@ -29,13 +29,13 @@ impl Rule for ConnectionWindow {
 
 fn finding(case: &Case<'_>, data: Direction, stopped: &Stopped) -> Finding {
     let large = large_enough(stopped.window, LEAST);
-    let wish = Wish { knob: Knob::ConnectionWindow, role: Role::Front, value: Some(large) };
+    let front = case.advise(Knob::ConnectionWindow, Some(large));
     let (receiver, confidence, fix, confirm) = match data {
         Direction::Down => {
             let confirm = case.compare(&format!("-W {large}"));
             ("client", Confidence::Inferred, fix(Knob::ConnectionWindow, large), confirm)
         }
-        Direction::Up => ("server", Confidence::Observed, advise(&case.peer(), wish), case.compare("-c 1,4")),
+        Direction::Up => ("server", Confidence::Observed, front, case.compare("-c 1,4")),
     };
     Finding {
         symptom: format!(

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::flow::FLOW108 as META;
 use super::flow101_download_stream_window::fix;
 use super::views::spans::Spans;
+use super::views::waiting::Waiting;
 use super::views::windows::{DEFAULT_WINDOW, SPENT, initial_window};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
@@ -65,9 +66,8 @@ impl Hold {
 #[derive(Debug, Default)]
 struct Found {
     holds: Vec<Hold>,
-    /// How long other requests waited meanwhile, in total.
-    waited: Duration,
-    requests: u64,
+    /// Other requests that waited meanwhile.
+    waiting: Waiting,
     stream_window: u64,
 }
 
@@ -91,9 +91,7 @@ impl Found {
                 spans.map_or(Duration::ZERO, |spans| spans.within(due, sample.completed_at))
             };
             let own = during(&of_stream, Some(sample.stream.0));
-            let waited = during(&of_all, None).saturating_sub(own);
-            self.waited += waited;
-            self.requests += u64::from(!waited.is_zero());
+            self.waiting.add(during(&of_all, None).saturating_sub(own));
         }
         let windows = record.connections.iter().map(|connection| initial_window(connection, Direction::Down));
         self.stream_window = windows.fold(self.stream_window, u64::max);
@@ -213,10 +211,23 @@ impl Shared {
 
 fn finding(case: &Case<'_>, found: &Found) -> Option<Finding> {
     let longest = found.holds.iter().max_by_key(|hold| hold.duration())?;
-    if found.requests == 0 || !case.is_worth_time(found.waited) {
+    if !case.is_worth_time(found.waiting.time) {
         return None;
     }
+    let mut evidence = Evidence::list([
+        (
+            "times in which the connection had no credit and one stream held it",
+            found.holds.len() as f64,
+            "times",
+        ),
+        ("bytes of the connection window", longest.window as f64, "bytes"),
+        ("of them held by that stream", longest.held as f64, "bytes"),
+        ("requests that waited meanwhile", found.waiting.requests as f64, "requests"),
+    ]);
+    let duration = Evidence::new("the longest", millis_f64(longest.duration()), "ms");
+    evidence.insert(1, duration.seen(longest.connection, longest.begin));
     let large = (found.stream_window.max(longest.window) * STREAMS).clamp(LEAST_WINDOW, i32::MAX as u64);
+    let how = "without credit for the connection, which a stream held that nobody read";
     Some(Finding {
         symptom: format!(
             "the client did not read a response (stream {}) for {}, which held {} of the connection window of {}: {} waited",
@@ -224,20 +235,9 @@ fn finding(case: &Case<'_>, found: &Found) -> Option<Finding> {
             measured_time(longest.duration()),
             format_bytes(longest.held),
             format_bytes(longest.window),
-            plural(found.requests, "other request"),
+            plural(found.waiting.requests, "other request"),
         ),
-        evidence: vec![
-            Evidence::new(
-                "times in which the connection had no credit and one stream held it",
-                found.holds.len() as f64,
-                "times",
-            ),
-            Evidence::new("the longest", millis_f64(longest.duration()), "ms")
-                .seen(longest.connection, longest.begin),
-            Evidence::new("bytes of the connection window", longest.window as f64, "bytes"),
-            Evidence::new("of them held by that stream", longest.held as f64, "bytes"),
-            Evidence::new("requests that waited meanwhile", found.requests as f64, "requests"),
-        ],
+        evidence,
         // That the application did not read is concluded from the missing credit.
         confidence: Confidence::Inferred,
         fixes: vec![
@@ -250,10 +250,6 @@ fn finding(case: &Case<'_>, found: &Found) -> Option<Finding> {
         ],
         confirm: case.compare(&format!("-W {large}"))
             + ": with a connection window for several streams the others must go on while one is not read",
-        ..case.finding(
-            &META,
-            found.waited,
-            "without credit for the connection, which a stream held that nobody read",
-        )
+        ..case.finding(&META, found.waiting.time, how)
     })
 }

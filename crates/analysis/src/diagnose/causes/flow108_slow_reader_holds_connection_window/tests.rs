@@ -1,34 +1,17 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
+use crate::diagnose::testing::{self, Scene, frame, says};
 use crate::diagnose::{Finding, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
-use h2lab_wire::StreamId;
-use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
+use h2lab_wire::trace::FrameKind;
 
 /// Bytes of a connection window that was never raised.
 const WINDOW: u32 = 65_535;
 
-fn findings(record: CellRecord) -> Vec<Finding> {
-    run(&[record]).into_iter().filter(|finding| finding.rule == "FLOW108").collect()
-}
-
-/// DATA that arrives, or credit that the client returns.
-fn frame(record: &mut CellRecord, kind: FrameKind, stream: u32, bytes: u32, at: u64) {
-    let is_data = kind == FrameKind::DATA;
-    record.frames.push(FrameEvent {
-        at: Time::from_millis(at),
-        connection: 0,
-        stream: StreamId(stream),
-        length: if is_data { bytes } else { 4 },
-        value: if is_data { 0 } else { bytes },
-        kind,
-        flags: 0,
-        direction: if is_data { Direction::Down } else { Direction::Up },
-    });
-    record.frames.sort_by_key(|frame| frame.at);
+fn finding(record: CellRecord) -> Option<Finding> {
+    testing::found("FLOW108", record)
 }
 
 /// A response on stream 1 that takes `held` of the window, and another one that takes the rest at 200 ms; nothing is
@@ -36,17 +19,42 @@ fn frame(record: &mut CellRecord, kind: FrameKind, stream: u32, bytes: u32, at: 
 fn record(held: u32, read: u64) -> CellRecord {
     let scene = Scene::new(Protocol::H2c).request(0, 1, 100, 125, read + 50);
     let mut record = scene.request(0, 3, 100, 125, read + 25).record();
-    record.frames.clear();
-    frame(&mut record, FrameKind::DATA, 1, held, 199);
-    frame(&mut record, FrameKind::DATA, 3, WINDOW - held, 200);
-    frame(&mut record, FrameKind::WINDOW_UPDATE, 1, held, read);
-    frame(&mut record, FrameKind::WINDOW_UPDATE, 0, held, read);
+    record.frames = vec![
+        frame(FrameKind::DATA, 1, held, 199),
+        frame(FrameKind::DATA, 3, WINDOW - held, 200),
+        frame(FrameKind::WINDOW_UPDATE, 1, held, read),
+        frame(FrameKind::WINDOW_UPDATE, 0, held, read),
+    ];
     record
+}
+
+/// The same with this change, where one stream holds most of the window for 500 ms.
+fn with(change: impl FnOnce(&mut CellRecord)) -> CellRecord {
+    let mut record = record(60_000, 700);
+    change(&mut record);
+    record.frames.sort_by_key(|frame| frame.at);
+    record
+}
+
+/// The same where the client returns 1 MiB of credit more.
+fn raised(stream: u32, at: u64) -> CellRecord {
+    with(|record| record.frames.push(frame(FrameKind::WINDOW_UPDATE, stream, 1 << 20, at)))
+}
+
+/// The same where the other request is on this connection, and is sent and answered then.
+fn with_other(on: u32, sent: u64, completed: u64) -> CellRecord {
+    with(|record| {
+        let other = &mut record.samples.edit()[1];
+        other.connection = on;
+        (other.scheduled_at, other.sent_at) = (Time::from_millis(sent), Time::from_millis(sent));
+        other.first_byte_at = Time::from_millis(completed);
+        other.completed_at = Time::from_millis(completed);
+    })
 }
 
 #[test]
 fn a_response_that_nobody_reads_costs_the_others_the_time_without_credit() {
-    let found = findings(record(60_000, 700)).remove(0);
+    let found = finding(record(60_000, 700)).expect("a finding");
     // Stream 3 waited from 200 to 700 ms, of 650 and 625 ms together.
     assert!((found.cost_share - 500.0 / 1_275.0).abs() < 1e-6, "{}", found.cost_share);
     assert_eq!(
@@ -58,89 +66,47 @@ fn a_response_that_nobody_reads_costs_the_others_the_time_without_credit() {
 }
 
 #[test]
-fn a_response_that_has_ended_holds_nothing() {
-    let mut record = record(60_000, 700);
-    assert_eq!(findings(record.clone()).len(), 1);
-    let ended = record.frames.iter_mut().find(|frame| frame.kind == FrameKind::DATA).unwrap();
-    assert_eq!(ended.stream, StreamId(1));
-    ended.flags = 0x1; // END_STREAM (RFC 9113 §6.1)
-    assert!(findings(record).is_empty(), "its credit may have come back with the connection's alone");
-}
-
-#[test]
 fn it_explains_what_the_windows_alone_would_not() {
     let all: Vec<String> = run(&[record(60_000, 700)]).into_iter().map(|finding| finding.rule).collect();
     assert_eq!(all, ["FLOW108"]);
 }
 
 #[test]
-fn four_fifths_of_the_window_are_wanted() {
+fn one_stream_holds_most_of_the_window_for_long_and_others_wait_for_credit() {
     let fifths = WINDOW / 5 * 4;
-    assert_eq!(findings(record(fifths, 700)).len(), 1);
-    assert_eq!(findings(record(fifths - 1, 700)), [], "several share it");
-}
-
-#[test]
-fn a_client_that_reads_within_two_round_trips_or_50_ms_is_no_slow_one() {
-    assert_eq!(findings(record(60_000, 250)).len(), 1, "two of 25 ms");
-    assert_eq!(findings(record(60_000, 249)), []);
-    let mut short = record(60_000, 249);
-    short.cell.link = None;
-    assert_eq!(findings(short), [], "whatever the path");
-}
-
-#[test]
-fn another_request_must_wait() {
-    let with_other = |connection: u32, sent: u64, completed: u64| {
-        let mut record = record(60_000, 700);
-        {
-            let other = &mut record.samples.edit()[1];
-            other.connection = connection;
-            (other.scheduled_at, other.sent_at) = (Time::from_millis(sent), Time::from_millis(sent));
-            other.first_byte_at = Time::from_millis(completed);
-            other.completed_at = Time::from_millis(completed);
-        }
-        findings(record)
-    };
-    assert_eq!(with_other(0, 100, 725).len(), 1);
-    assert_eq!(with_other(0, 100, 200), [], "it was answered before");
-    assert_eq!(with_other(0, 690, 725), [], "it had only begun");
-    assert_eq!(with_other(1, 100, 725), [], "on a connection of its own");
-}
-
-#[test]
-fn what_is_left_of_the_window_is_no_hold() {
-    let with_rest = |rest: u32| {
-        let mut record = record(60_000, 700);
-        record.frames[1].length -= rest;
-        findings(record)
-    };
-    assert_eq!(with_rest(1_023).len(), 1);
-    assert_eq!(with_rest(1_024), []);
-}
-
-#[test]
-fn a_raised_connection_window_keeps_the_others_going() {
-    let mut raised = record(60_000, 700);
-    frame(&mut raised, FrameKind::WINDOW_UPDATE, 0, 1 << 20, 90);
-    assert_eq!(findings(raised), []);
-    let mut recovered = record(60_000, 700);
-    frame(&mut recovered, FrameKind::WINDOW_UPDATE, 0, 1 << 20, 210);
-    assert_eq!(findings(recovered), [], "it was raised in time");
-}
-
-#[test]
-fn a_stream_window_that_was_raised_before_is_no_credit_for_what_came() {
-    let mut raised = record(60_000, 700);
-    frame(&mut raised, FrameKind::WINDOW_UPDATE, 1, 1 << 20, 90);
-    assert_eq!(findings(raised).len(), 1);
+    let mut without_link = record(60_000, 249);
+    without_link.cell.link = None;
+    for (record, is_found, why) in [
+        (record(fifths, 700), true, "four fifths of the window"),
+        (record(fifths - 1, 700), false, "several share it"),
+        (record(60_000, 250), true, "two round trips of 25 ms"),
+        (record(60_000, 249), false, "a client that reads sooner is no slow one"),
+        (without_link, false, "50 ms, whatever the path"),
+        (with_other(0, 100, 725), true, "another request waits"),
+        (with_other(0, 100, 200), false, "it was answered before"),
+        (with_other(0, 690, 725), false, "it had only begun"),
+        (with_other(1, 100, 725), false, "on a connection of its own"),
+        (with(|record| record.frames[1].length -= 1_023), true, "too little is left for anything"),
+        (with(|record| record.frames[1].length -= 1_024), false, "something is left of the window"),
+        (raised(0, 90), false, "a raised connection window keeps the others going"),
+        (raised(0, 210), false, "it was raised in time"),
+        (raised(1, 90), true, "a stream window that was raised before is no credit for what came"),
+        // END_STREAM (RFC 9113 §6.1)
+        (
+            with(|record| record.frames[0].flags = 0x1),
+            false,
+            "its credit may come with the connection's alone",
+        ),
+    ] {
+        assert_eq!(finding(record).is_some(), is_found, "{why}");
+    }
 }
 
 #[test]
 fn credit_that_never_comes_holds_until_the_end_of_the_record() {
-    let mut never = record(60_000, 700);
-    never.frames.truncate(2);
-    frame(&mut never, FrameKind::PING, 0, 8, 650);
-    let found = findings(never).remove(0);
-    assert!(found.symptom.contains("for 450 ms"), "{}", found.symptom);
+    let never = with(|record| {
+        record.frames.truncate(2);
+        record.frames.push(frame(FrameKind::PING, 0, 8, 650));
+    });
+    says(&finding(never).expect("a finding").symptom, "…for 450 ms…");
 }

@@ -10,7 +10,7 @@ use super::views::effort::{Sent, observation, of_both_ways};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::count;
 use h2lab_model::Fix;
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::Knob;
 use h2lab_wire::trace::Direction;
 
 /// The length of frames that every receiver accepts (RFC 9113 §4.2), in bytes.
@@ -70,10 +70,7 @@ fn finding(case: &Case<'_>, data: Direction, sent: &Sent, end: &(String, f64)) -
 /// The sender makes frames longer: every receiver accepts that.
 fn fix(case: &Case<'_>, data: Direction) -> Fix {
     match data {
-        Direction::Down => {
-            let value = Some(USUAL as u64);
-            advise(&case.peer(), Wish { knob: Knob::WriteSize, role: Role::Front, value })
-        }
+        Direction::Down => case.advise(Knob::WriteSize, Some(USUAL as u64)),
         Direction::Up => Fix::new(
             "client",
             "frames of 16 KiB, larger writes",

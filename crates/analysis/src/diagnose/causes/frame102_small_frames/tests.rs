@@ -1,6 +1,6 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
+use crate::diagnose::testing::{Scene, says};
 use crate::diagnose::{Finding, run};
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
@@ -24,11 +24,7 @@ fn record(frames: u64, length: u64, requests: u32) -> CellRecord {
 fn many_short_frames_are_observed_and_explain_no_time() {
     let found = finding(record(20_000, 1_033, 200)).expect("a finding");
     assert!(found.is_observation() && found.cost_share < 1e-9);
-    assert!(
-        found.symptom.starts_with("the server sent 20,000 DATA frames of 1,033 bytes, 20,000 per second"),
-        "{}",
-        found.symptom
-    );
+    says(&found.symptom, "the server sent 20,000 DATA frames of 1,033 bytes, 20,000 per second…");
     assert!(found.fixes[0].setting.contains("http2_chunk_size"), "{:?}", found.fixes);
 }
 

@@ -1,6 +1,6 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
+use crate::diagnose::testing::{Scene, says};
 use crate::diagnose::{Confidence, Finding, findings, run};
 use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
 use h2lab_model::record::{CellRecord, RunDelay, ServerSummary};
@@ -101,11 +101,7 @@ fn a_server_that_is_as_busy_over_both_protocols_is_an_observation_with_its_fixes
         all.into_iter().find(|finding| finding.rule == "HOST105" && finding.cell == 0).expect("a finding")
     };
     let both = found(900, Conclusion::NoDifference);
-    assert!(
-        both.symptom.starts_with("nginx used 0.98 CPUs throughout over both protocols, as much"),
-        "{}",
-        both.symptom
-    );
+    says(&both.symptom, "nginx used 0.98 CPUs throughout over both protocols, as much…");
     assert!(both.is_observation() && !both.fixes.is_empty());
     assert!(!found(899, Conclusion::NoDifference).symptom.contains("both"));
     assert!(!found(900, Conclusion::Slower).symptom.contains("both"), "it takes more CPU time over this one");

@@ -89,9 +89,10 @@ fn table(connection: &ConnectionRecord) -> u64 {
     announced.map_or(DEFAULT_TABLE, |(_, bytes)| (*bytes).into())
 }
 
-/// Whether the requests come from our own client, which keeps in the table whatever fits.
+/// Whether the requests come from our own client, which keeps in the table whatever fits unless it was told not to.
 fn is_ours(case: &Case<'_>) -> bool {
-    case.records().all(|record| !record.is_of_packets())
+    case.cell().client.encoder_header_table_size.is_none()
+        && case.records().all(|record| !record.is_of_packets())
 }
 
 /// How much longer requests took to reach the server than with field blocks of the usual length, over an uplink of

@@ -93,6 +93,14 @@ fn a_client_that_is_not_ours_may_leave_the_table_unused() {
 }
 
 #[test]
+fn our_client_leaves_the_table_unused_if_it_was_told_to() {
+    let mut record = scene(20, 1_450, None);
+    record.cell.client.encoder_header_table_size = Some(0);
+    let found = finding(record).expect("a finding");
+    assert!(found.symptom.ends_with("they change, or the client does not use it"), "{}", found.symptom);
+}
+
+#[test]
 fn compressed_fields_few_requests_and_other_protocols_are_not_meant() {
     assert!(finding(scene(20, 1_001, Some(0))).is_some());
     assert_eq!(finding(scene(20, 1_000, Some(0))), None, "half is saved");

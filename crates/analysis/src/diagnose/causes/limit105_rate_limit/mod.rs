@@ -6,12 +6,13 @@ mod tests;
 use std::time::Duration;
 
 use super::limit::LIMIT105 as META;
+use super::views::median;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, Outcome, Sample};
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::Knob;
 use h2lab_wire::h1::reason_phrase;
 
 /// "Too Many Requests" (RFC 6585 §4): the server states the reason.
@@ -50,7 +51,7 @@ impl Rule for RateLimit {
         }
         let (refused, share) = (answers.refused.len(), answers.share(answers.refused.len()));
         let rate = answers.served_per_second();
-        let [of_refused, of_served] = [median(&answers.refused), median(&answers.served)];
+        let what = format!("requests answered with {}", answers.status);
         let phrase = reason_phrase(answers.status);
         vec![Finding {
             symptom: format!(
@@ -59,21 +60,13 @@ impl Rule for RateLimit {
                 count(refused as u64),
                 plural(answers.all as u64, "request"),
             ),
-            evidence: vec![
-                Evidence::new(
-                    &format!("requests answered with {}", answers.status),
-                    refused as f64,
-                    "requests",
-                ),
-                Evidence::new("requests served since the first of them", rate, "requests/s"),
-                Evidence::new(
-                    "requests sent since the first of them",
-                    answers.sent_per_second(),
-                    "requests/s",
-                ),
-                Evidence::new("the median refusal began after", millis_f64(of_refused), "ms"),
-                Evidence::new("the median success began after", millis_f64(of_served), "ms"),
-            ],
+            evidence: Evidence::list([
+                (what.as_str(), refused as f64, "requests"),
+                ("requests served since the first of them", rate, "requests/s"),
+                ("requests sent since the first of them", answers.sent_per_second(), "requests/s"),
+                ("the median refusal began after", millis_f64(median(&answers.refused)), "ms"),
+                ("the median success began after", millis_f64(median(&answers.served)), "ms"),
+            ]),
             cost: format!(
                 "{} of {} ({:.0} %) were refused{}",
                 count(refused as u64),
@@ -84,7 +77,7 @@ impl Rule for RateLimit {
             confidence: if is_said { Confidence::Observed } else { Confidence::Inferred },
             of_failures: true,
             fixes: vec![
-                advise(&case.peer(), Wish { knob: Knob::RequestRate, role: Role::Front, value: None }),
+                case.advise(Knob::RequestRate, None),
                 Fix::new(
                     "client",
                     "fewer requests per second, or later again",
@@ -231,11 +224,4 @@ fn parts(answers: &[Answer], width: Duration) -> Vec<[f64; 2]> {
         }
     }
     parts
-}
-
-/// The median of these times; 0 if there are none.
-fn median(times: &[Duration]) -> Duration {
-    let mut times = times.to_vec();
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or_default()
 }

@@ -2,14 +2,14 @@
 
 use std::cell::Cell;
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Confidence, Finding, run};
+use crate::diagnose::testing::{self, Scene, says};
+use crate::diagnose::{Confidence, Finding};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Outcome};
 use h2lab_model::workload::Protocol;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "LIMIT105")
+    testing::found("LIMIT105", record)
 }
 
 /// A server that answers each request after 25 ms, one every `every` ms; those for which `is_served` is false get this
@@ -20,19 +20,14 @@ fn answered(
     status: u16,
     is_served: impl Fn(u32, u64) -> bool,
 ) -> CellRecord {
-    let mut scene = Scene::new(Protocol::H2);
-    let mut at = 100;
-    let mut refused = Vec::new();
-    for n in 0..requests {
-        scene = scene.request(0, 2 * n + 1, at, at + 25, at + 25);
+    let due = (0..requests).scan(100, |next, n| Some((n, std::mem::replace(next, *next + every(n)))));
+    let due: Vec<(u32, u64)> = due.collect();
+    let sent = |scene: Scene, &(n, at): &(u32, u64)| scene.request(0, 2 * n + 1, at, at + 25, at + 25);
+    let mut record = due.iter().fold(Scene::new(Protocol::H2), sent).record();
+    for (sample, (n, at)) in record.samples.edit().iter_mut().zip(due) {
         if !is_served(n, at) {
-            refused.push(Time::from_millis(at));
+            (sample.status, sample.outcome) = (status, Outcome::Status);
         }
-        at += every(n);
-    }
-    let mut record = scene.record();
-    for sample in record.samples.edit().iter_mut().filter(|sample| refused.contains(&sample.sent_at)) {
-        (sample.status, sample.outcome) = (status, Outcome::Status);
     }
     record
 }
@@ -126,7 +121,7 @@ fn successes_that_stay_at_one_number_while_more_is_sent_are_a_limit_with_a_burst
         passes
     };
     let found = finding(answered(900, gap, 503, limit)).expect("a finding");
-    assert!(found.symptom.contains("503 Service Unavailable"), "{}", found.symptom);
+    says(&found.symptom, "…503 Service Unavailable…");
     let by_chance = answered(900, gap, 503, |n, _| n < 400 || chance(n) < 60);
     assert_eq!(finding(by_chance), None);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::loss::LOSS101 as META;
 use super::views::missing::Blocked;
-use super::views::{at_client, more_connections};
+use super::views::{at_client, hop_words, more_connections};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Ratio, measured_time, millis_f64};
@@ -39,11 +39,6 @@ impl Rule for TcpHeadOfLine {
             ..case.finding(&META, totals.stream_time, "waiting behind a missing segment")
         }]
     }
-}
-
-/// Names the connection, where it is not the generator's own.
-const fn hop_words(cell: &Cell) -> &'static str {
-    if cell.sidecar.is_some() { ", on the sidecar's connection over the link" } else { "" }
 }
 
 /// Sums over all blocked times of a cell.
@@ -118,12 +113,10 @@ fn fixes(cell: &Cell) -> Vec<Fix> {
     )];
     if cell.congestion.as_deref() != Some("bbr") {
         let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
-        fixes.push(Fix::new(
-            "kernel",
-            &advise(&Peer::started("linux"), wish).setting,
-            "on the sender of the data that is lost: keeps its pace under random loss; the stalls stay but no queue \
-             builds up behind them",
-        ));
+        let why = "on the sender of the data that is lost: keeps its pace under random loss; the stalls stay but no \
+                   queue builds up behind them";
+        let setting = advise(&Peer::started("linux"), wish).setting;
+        fixes.push(Fix { wish: Some(wish), ..Fix::new("kernel", &setting, why) });
     }
     fixes.push(at_client(
         "HTTP/1.1 on lossy paths",

@@ -2,7 +2,8 @@
 #![allow(clippy::float_cmp, reason = "counts and halves of milliseconds are exact in binary")]
 
 use crate::diagnose::testing::Scene;
-use crate::diagnose::{Confidence, Finding, run};
+use crate::diagnose::{Confidence, Finding, findings, run};
+use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
 use h2lab_model::record::Level;
 use h2lab_model::record::testing::cell;
 use h2lab_model::scenario::{Sidecar, Target};
@@ -272,15 +273,52 @@ fn without_recorded_frames_the_answers_show_the_stall_if_all_requests_were_recor
     assert_eq!(found(Level::Tail), None, "what was not recorded may have come in between");
 }
 
-/// Requests on three connections to a sidecar, whose only connection over the link, on another port, loses a segment or
-/// not.
-fn behind_a_sidecar(is_lost: bool, ports: u32) -> Option<Finding> {
-    let scene = Scene::new(Protocol::H2c).connections(ports + 9).request(0, 1, 100, 125, 125);
+/// One drop and one stall of 45 ms, in which two streams wait 44.5 ms each, and `others` requests of 25 ms that have
+/// nothing to do with it.
+fn one_stall_beside(others: u32) -> Scene {
+    let scene = Scene::new(Protocol::H2c)
+        .request(0, 1, 100, 125, 125)
+        .request(0, 3, 100, 170, 170)
+        .request(0, 5, 100, 170, 170)
+        .drop(DOWN, 0, 113, 5_000)
+        .deliver(DOWN, 0, 157, 5_000);
+    (0..others).fold(scene, |scene, n| {
+        let at = 1_000 + 30 * u64::from(n);
+        scene.request(1, 2 * n + 1, at, at + 25, at + 25)
+    })
+}
+
+#[test]
+fn one_drop_and_one_stall_are_a_finding_only_if_they_cost_a_twentieth_of_the_response_time() {
+    // 89 ms of 165 ms and 25 ms for each other request: 5.04 % beside 64 of them, and 4.97 % beside 65.
+    let found = finding(one_stall_beside(64)).expect("a finding");
+    assert_eq!((value(&found, "shared stalls"), value(&found, "stream-time")), (1.0, 89.0));
+    assert_eq!(finding(one_stall_beside(65)), None);
+}
+
+#[test]
+fn where_http1_was_quicker_a_fiftieth_is_enough() {
+    let mut twin = Scene::new(Protocol::H1).request(0, 1, 100, 125, 125).record();
+    twin.cell.index = 1;
+    let is_found = |others| {
+        let record = one_stall_beside(others).record();
+        let [of_twin, of_record] = [&twin, &record].map(|record| CellSummary::of(&[record]));
+        let verdict = CellVerdict { conclusion: Conclusion::Slower, ..verdict_on(&of_twin, &of_record, 1) };
+        findings(&[record, twin.clone()], &[verdict]).iter().any(|finding| finding.rule == "LOSS101")
+    };
+    // 2.005 % and 1.993 %.
+    assert_eq!([171, 172].map(is_found), [true, false]);
+}
+
+/// Requests on three connections to a sidecar, whose connection over the link, on another port, loses a segment or not;
+/// a second one carries a segment at `other` ms.
+fn behind_a_sidecar(is_lost: bool, other: Option<u64>) -> Option<Finding> {
+    let scene = Scene::new(Protocol::H2c).connections(10).request(0, 1, 100, 125, 125);
     let scene = scene.request(1, 1, 100, 155, 155).request(2, 1, 100, 155, 155);
-    let scene = scene.deliver(Direction::Down, 9, 112, 3_000);
+    let scene = scene.deliver(Direction::Up, 9, 100, 300).deliver(Direction::Down, 9, 112, 3_000);
     let scene = if is_lost { scene.drop(Direction::Down, 9, 113, 5_000) } else { scene };
     let scene = scene.deliver(Direction::Down, 9, 142, 5_000);
-    let scene = if ports > 1 { scene.deliver(Direction::Down, 10, 110, 700) } else { scene };
+    let scene = other.into_iter().fold(scene, |scene, at| scene.deliver(Direction::Down, 10, at, 700));
     let mut record = scene.record();
     record.cell.sidecar = Some(Sidecar { name: "haproxy".to_owned(), warm_pool: 3, max_connections: 3 });
     crate::diagnose::run(&[record]).into_iter().find(|finding| finding.rule == "LOSS101")
@@ -288,10 +326,11 @@ fn behind_a_sidecar(is_lost: bool, ports: u32) -> Option<Finding> {
 
 #[test]
 fn a_cell_with_a_sidecar_gets_its_diagnosis_from_the_hop_that_crosses_the_link() {
-    let finding = behind_a_sidecar(true, 1).unwrap();
+    let finding = behind_a_sidecar(true, None).unwrap();
     assert_eq!(finding.confidence, Confidence::Observed);
     assert!(finding.symptom.ends_with("on the sidecar's connection over the link"), "{}", finding.symptom);
     assert!(finding.confirm.contains("--topology sidecar --sidecar haproxy"), "{}", finding.confirm);
-    assert_eq!(behind_a_sidecar(false, 1), None, "the server paused");
-    assert_eq!(behind_a_sidecar(true, 2), None, "which connection a request went over is not known");
+    assert_eq!(behind_a_sidecar(false, None), None, "the server paused");
+    assert_eq!(behind_a_sidecar(true, Some(130)), None, "which connection a request went over is not known");
+    assert!(behind_a_sidecar(true, Some(90)).is_some(), "the other had been used before");
 }

@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::loss::LOSS102 as META;
-use super::views::more_connections;
 use super::views::open::Open;
 use super::views::spans::Spans;
+use super::views::{hop_words, more_connections};
 use crate::diagnose::facts::retransmissions_of;
-use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule, hop};
 use h2lab_base::counters::TcpTick;
 use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_link::LinkSpec;
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, PacketRecord};
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
-use h2lab_wire::trace::Stall;
+use h2lab_wire::trace::{Direction, Facts, Stall};
 
 /// TCP sends in bursts: with this part of its congestion window in flight it waits for acknowledgements.
 const FULL: f64 = 0.9;
@@ -29,8 +29,11 @@ const QUEUE: f64 = 1.5;
 const LONGEST_STEP: Duration = Duration::from_millis(50);
 /// Bytes of a segment over Ethernet.
 const SEGMENT: u32 = 1_448;
-/// The number of connections that is advised.
+/// The least number of connections that is advised.
 const MANY: u32 = 8;
+/// With more bytes in flight a sender whose windows are not known may wait for credit: half of the default window of
+/// HTTP/2, since credit comes by halves.
+const LEAST_CREDIT: u64 = 32 << 10;
 
 /// The rule.
 #[derive(Debug)]
@@ -39,13 +42,17 @@ pub(super) struct OneCongestionWindow;
 impl Rule for OneCongestionWindow {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let cell = case.cell();
-        if !cell.protocol.is_multiplexed() || cell.sidecar.is_some() {
+        if !cell.protocol.is_multiplexed() {
             return Vec::new();
         }
         let mut bound = Bound::default();
         for repetition in &case.repetitions {
             // Retransmitted although nothing was lost: a busy machine acknowledged late.
             if has_lost_nothing(repetition.record) {
+                continue;
+            }
+            if cell.sidecar.is_some() {
+                bound.add_hop(repetition);
                 continue;
             }
             if cell.protocol.is_quic() {
@@ -80,7 +87,7 @@ impl Bound {
     /// Adds the times of bodies that the server sends, or that we send.
     fn add(&mut self, repetition: &Repetition<'_>, server: bool) {
         let record = repetition.record;
-        let explained = of_loss101(repetition);
+        let explained = of_loss101(repetition.facts());
         let mut flowing = flowing(repetition, server);
         let mut last: BTreeMap<u32, &TcpTick> = BTreeMap::new();
         for tick in record.tcp.iter().filter(|tick| tick.server == server) {
@@ -98,7 +105,7 @@ impl Bound {
             let bodies = open.map_or(0, |open| open.throughout(before.at, tick.at));
             let is_explained =
                 explained.get(&tick.connection).is_some_and(|spans| spans.meet(before.at, tick.at));
-            let gain = gain(repetition, tick, bodies, server);
+            let gain = gain(record, rate(tick), bodies, server);
             if bodies >= 2 && !is_explained {
                 self.count(time, bodies, gain, tick.cwnd);
             }
@@ -125,8 +132,38 @@ impl Bound {
             let open = waiting.get_mut(&tick.connection);
             let requests = open.map_or(0, |open| open.throughout(begin, tick.at));
             if requests >= 2 {
-                let gain = gain(repetition, tick, requests, tick.server);
+                let gain = gain(record, rate(tick), requests, tick.server);
                 self.count(tick.at.since(begin), requests, gain, tick.cwnd);
+            }
+        }
+    }
+
+    /// Adds the times of requests over a sidecar's connection on the link, of whose ends nothing but packets is known.
+    /// While the window of either end held back data, each request whose answer was overdue waited for it: in the
+    /// sidecar, in the server, or behind others.
+    fn add_hop(&mut self, repetition: &Repetition<'_>) {
+        let (record, facts) = (repetition.record, repetition.hop());
+        if !facts.has_packet_log {
+            return;
+        }
+        let explained = of_loss101(facts);
+        let mut overdue = overdue(facts);
+        let mut counted: BTreeMap<u32, Time> = BTreeMap::new();
+        for held in hop::held_back(record, facts.rtt) {
+            let counted = counted.entry(held.connection).or_default();
+            let begin = held.from.max(*counted);
+            if held.until <= begin || held.bytes > LEAST_CREDIT {
+                continue;
+            }
+            *counted = held.until;
+            let open = overdue.get_mut(&held.connection);
+            let requests = open.map_or(0, |open| open.throughout(begin, held.until));
+            let missing = explained.get(&held.connection).map(|spans| spans.within(begin, held.until));
+            if requests >= 2 {
+                let rate = held.bytes as f64 * 8.0 / facts.rtt.as_secs_f64().max(f64::MIN_POSITIVE);
+                let gain = gain(record, rate, requests, held.direction == Direction::Down);
+                let time = held.until.since(begin).saturating_sub(missing.unwrap_or_default());
+                self.count(time, requests, gain, held.window);
             }
         }
     }
@@ -187,10 +224,18 @@ fn waiting(repetition: &Repetition<'_>) -> BTreeMap<u32, Open> {
     spans.into_iter().map(|(connection, spans)| (connection, of(spans))).collect()
 }
 
+/// When the answers of the requests of each connection were overdue.
+fn overdue(facts: &Facts) -> BTreeMap<u32, Open> {
+    let mut spans: BTreeMap<u32, Vec<(Time, Time)>> = BTreeMap::new();
+    for flight in &facts.flights {
+        spans.entry(flight.connection).or_default().push((flight.due_at, flight.ended_at));
+    }
+    spans.into_iter().map(|(connection, spans)| (connection, Open::of(spans))).collect()
+}
+
 /// The times of each connection that a missing segment explains: LOSS101 accounts for them. A stall without a missing
 /// segment does not belong to them, for example in an upload, where nothing is to come from the server.
-fn of_loss101(repetition: &Repetition<'_>) -> BTreeMap<u32, Spans> {
-    let facts = repetition.facts();
+fn of_loss101(facts: &Facts) -> BTreeMap<u32, Spans> {
     let mut spans: BTreeMap<u32, Vec<(Time, Time)>> = BTreeMap::new();
     if facts.has_packet_log {
         for hole in &facts.holes {
@@ -225,13 +270,17 @@ fn is_bound(repetition: &Repetition<'_>, tick: &TcpTick) -> bool {
         && Duration::from_micros(tick.rtt_us.into()) <= path.mul_f64(QUEUE)
 }
 
-/// How many times as much many windows would carry: one window for each body, limited by the room on a link of known
-/// capacity.
-fn gain(repetition: &Repetition<'_>, tick: &TcpTick, bodies: usize, server: bool) -> f64 {
-    let of_link = |link: &LinkSpec| if server { link.downlink.bandwidth } else { link.uplink.bandwidth };
-    let capacity = repetition.record.cell.link.as_ref().and_then(of_link);
+/// What a full window carries, in bits per second.
+fn rate(tick: &TcpTick) -> f64 {
     let window = f64::from(tick.cwnd) * f64::from(SEGMENT) * 8.0;
-    let rate = window / Duration::from_micros(tick.rtt_us.max(1).into()).as_secs_f64();
+    window / Duration::from_micros(tick.rtt_us.max(1).into()).as_secs_f64()
+}
+
+/// How many times as much many windows would carry: one window for each body, limited by the room on a link of known
+/// capacity, if one window carries `rate` bits per second.
+fn gain(record: &CellRecord, rate: f64, bodies: usize, server: bool) -> f64 {
+    let of_link = |link: &LinkSpec| if server { link.downlink.bandwidth } else { link.uplink.bandwidth };
+    let capacity = record.cell.link.as_ref().and_then(of_link);
     let room = capacity.map_or(f64::INFINITY, |capacity| capacity.bits_per_second() as f64 / rate.max(1.0));
     room.min(bodies as f64)
 }
@@ -240,25 +289,23 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
     let seconds = bound.time.as_secs_f64();
     let (bodies, window) = (bound.bodies / seconds, bound.window / seconds);
     let rtt = case.repetitions.iter().map(|repetition| repetition.facts().rtt).max().unwrap_or_default();
+    let cell = case.cell();
+    let many = MANY.max(2 * cell.connections);
     let mut fixes = vec![more_connections(
-        Some(MANY.into()),
+        Some(many.into()),
         "each has a congestion window of its own, and a loss cuts one of them",
     )];
-    let is_quic = case.cell().protocol.is_quic();
-    // In QUIC, congestion control belongs to the library, not to the kernel.
-    if !is_quic && case.cell().congestion.as_deref() != Some("bbr") {
-        let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
-        fixes.push(Fix::new(
-            "kernel",
-            &advise(&Peer::started("linux"), wish).setting,
-            "at the sender: random loss does not cut its window",
-        ));
+    let is_quic = cell.protocol.is_quic();
+    if cell.congestion.as_deref() != Some("bbr") {
+        fixes.push(bbr(is_quic));
     }
-    let (load, units) = if is_quic { ("requests", "datagrams") } else { ("bodies", "segments") };
+    let load = if is_quic || cell.sidecar.is_some() { "requests" } else { "bodies" };
+    let units = if is_quic { "datagrams" } else { "segments" };
     Finding {
         symptom: format!(
-            "after a loss, {bodies:.1} {load} at a time shared one full congestion window of {window:.0} {units} for {} in all",
-            measured_time(bound.time)
+            "after a loss, {bodies:.1} {load} at a time shared one full congestion window of {window:.0} {units} for {} in all{}",
+            measured_time(bound.time),
+            hop_words(cell)
         ),
         evidence: vec![
             Evidence::new(
@@ -272,7 +319,7 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
         ],
         confidence: Confidence::Inferred,
         fixes,
-        confirm: case.compare(&format!("-c {},{MANY}", case.cell().connections))
+        confirm: case.compare(&format!("-c {},{many}", cell.connections))
             + ": with more connections they come faster, and without loss one is enough",
         ..case.finding(
             &META,
@@ -280,4 +327,17 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
             "on a share of one congestion window beyond what a window each would take",
         )
     }
+}
+
+/// A congestion control whose window random loss does not cut. In QUIC it belongs to the library, not to the kernel.
+fn bbr(is_quic: bool) -> Fix {
+    let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
+    let setting = |program: &str| advise(&Peer::started(program), wish).setting;
+    let (product, setting) = if is_quic {
+        ("QUIC library", format!("congestion control bbr ({})", setting("h2lab")))
+    } else {
+        ("kernel", setting("linux"))
+    };
+    let why = "at the sender: random loss does not cut its window";
+    Fix { wish: Some(wish), ..Fix::new(product, &setting, why) }
 }

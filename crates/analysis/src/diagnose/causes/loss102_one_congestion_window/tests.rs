@@ -1,10 +1,13 @@
 //! Both sides of every threshold.
 
+use std::time::Duration;
+
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Finding, run};
 use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
+use h2lab_model::scenario::Sidecar;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
 
@@ -66,6 +69,106 @@ fn over_http3_requests_that_are_due_wait_for_the_window_of_either_end() {
     assert!((both.cost_share - ours.cost_share).abs() < 1e-9, "time counts once: {}", both.cost_share);
     assert_eq!(of_ends(&[true], |tick| tick.unacked = 8), None, "the window is not full");
     assert_eq!(of_ends(&[true], |tick| tick.retransmits = 0), None, "slow start is no loss");
+}
+
+#[test]
+fn bbr_is_advised_only_where_it_is_not_in_force() {
+    let bbr = |protocol, congestion: &str| {
+        let mut record = scene(protocol, 4);
+        record.cell.congestion = Some(congestion.to_owned());
+        let fixes = finding(record).expect("a finding").fixes;
+        let mut settings = fixes.into_iter().map(|fix| format!("{}: {}", fix.product, fix.setting));
+        settings.find(|setting| setting.contains("bbr"))
+    };
+    let kernel = "kernel: sysctl -w net.ipv4.tcp_congestion_control=bbr";
+    assert_eq!(bbr(Protocol::H2c, "cubic").as_deref(), Some(kernel));
+    let library = "QUIC library: congestion control bbr (--congestion bbr)";
+    assert_eq!(bbr(Protocol::H3, "cubic").as_deref(), Some(library));
+    assert_eq!([Protocol::H2c, Protocol::H3].map(|protocol| bbr(protocol, "bbr")), [None, None]);
+}
+
+#[test]
+fn more_connections_are_advised_than_there_are() {
+    let advised = |connections: u32| {
+        let mut record = scene(Protocol::H2c, 4);
+        record.cell.connections = connections;
+        finding(record).expect("a finding").fixes.remove(0).setting
+    };
+    assert_eq!([1, 4, 5].map(advised), [8, 8, 10].map(|many| format!("more connections (-c {many})")));
+}
+
+/// Four requests through a sidecar take from the 100th to the 308th millisecond. From the 139th on, the server sends a
+/// segment on the sidecar's connection in each round trip, when the one before is acknowledged. Its first segment was
+/// lost, or one of another connection.
+fn behind_a_sidecar(is_lost: bool) -> Scene {
+    let down = Direction::Down;
+    let scene = Scene::new(Protocol::H2c).request(0, 1, 50, 75, 75);
+    let scene = (1..5).fold(scene, |scene, n| scene.request(n, 1, 100, 308, 308));
+    let scene = if is_lost {
+        scene.drop(down, 9, 88, 0).deliver(down, 9, 113, 0)
+    } else {
+        scene.drop(down, 10, 60, 0).deliver(down, 9, 88, 0)
+    };
+    (0..7_u32).fold(scene, |scene, n| {
+        let at = 139 + 26 * u64::from(n);
+        // An acknowledgement is on its way for 12.5 ms.
+        let scene = scene.deliver(Direction::Up, 9, at - 13, 100_000 + 1_400 * n);
+        scene.deliver(down, 9, at, 1_400 * (n + 1))
+    })
+}
+
+fn at_the_hop(mut record: CellRecord) -> Option<Finding> {
+    record.cell.sidecar = Some(Sidecar { name: "haproxy".to_owned(), warm_pool: 3, max_connections: 3 });
+    finding(record)
+}
+
+#[test]
+fn behind_a_sidecar_the_packets_of_the_hop_that_crosses_the_link_show_the_full_window() {
+    let found = at_the_hop(behind_a_sidecar(true).record()).expect("a finding");
+    assert_eq!(
+        found.symptom,
+        "after a loss, 4.0 requests at a time shared one full congestion window of 1 segments for 156 ms in all, on \
+         the sidecar's connection over the link"
+    );
+    // Three quarters of 156 ms of four requests; the response times are 25 ms, and four times 208 ms.
+    assert!((found.cost_share - 0.75 * 4.0 * 156.0 / 857.0).abs() < 1e-6, "{}", found.cost_share);
+    assert!(found.confirm.contains("--topology sidecar --sidecar haproxy"), "{}", found.confirm);
+    assert_eq!(at_the_hop(behind_a_sidecar(false).record()), None, "no loss had reduced this window");
+}
+
+#[test]
+fn behind_a_sidecar_with_several_connections_at_a_time_nothing_is_said() {
+    let before = behind_a_sidecar(true).deliver(Direction::Down, 10, 80, 0);
+    let beside = before.clone().deliver(Direction::Down, 10, 200, 1_400);
+    assert!(at_the_hop(before.record()).is_some(), "the first was not used any more");
+    assert_eq!(at_the_hop(beside.record()), None, "which of them a request was sent on is not known");
+}
+
+#[test]
+fn at_the_hop_segments_must_be_full_and_fewer_than_credit_allows() {
+    let of = |payload: u32| {
+        let mut record = behind_a_sidecar(true).record();
+        for packet in record.packets.iter_mut().filter(|packet| packet.direction == Direction::Down) {
+            packet.seq = packet.seq / packet.payload * payload;
+            packet.payload = payload;
+        }
+        at_the_hop(record).is_some()
+    };
+    assert_eq!([999, 1_000, 32_768, 32_769].map(of), [false, true, true, false]);
+}
+
+#[test]
+fn at_the_hop_a_queue_in_the_path_means_that_the_path_is_full() {
+    let of = |transit: u64| {
+        let mut record = behind_a_sidecar(true).record();
+        let from_server = record.packets.iter_mut().filter(|packet| packet.direction == Direction::Down);
+        for packet in from_server.filter(|packet| packet.out_at.happened()) {
+            packet.out_at = packet.at + Duration::from_micros(transit);
+        }
+        at_the_hop(record)
+    };
+    assert!(of(25_000).is_some());
+    assert_eq!(of(25_001), None);
 }
 
 #[test]

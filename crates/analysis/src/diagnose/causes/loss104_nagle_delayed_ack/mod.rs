@@ -12,7 +12,7 @@ use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::record::{CellRecord, Sample};
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::Knob;
 use h2lab_wire::trace::{Direction, FrameKind};
 
 /// The least time for which Linux delays an acknowledgement (`TCP_DELACK_MIN`), with a timer that is up to two ticks
@@ -185,7 +185,7 @@ fn finding(case: &Case<'_>, held: &[Pause], time: Duration, place: &str) -> Find
             Evidence::new("their length, on average", millis_f64(each), "ms"),
         ],
         confidence: if is_seen { Confidence::Observed } else { Confidence::Inferred },
-        fixes: vec![advise(&case.peer(), Wish { knob: Knob::NoDelay, role: Role::Front, value: None })],
+        fixes: vec![case.advise(Knob::NoDelay, None)],
         confirm: "set TCP_NODELAY at the server, or have it send the head and the body in one write, and run `h2lab diagnose \
                   --again latest`: the pauses must go"
             .to_owned(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::loss::LOSS105 as META;
 use super::views::bodies::{Bodies, Part};
+use super::views::{mean, median};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, format_bytes, measured_time, millis_f64};
@@ -160,27 +161,20 @@ fn queued(repetition: &Repetition<'_>, sample: &Sample, came: &Came, before: &Pa
     })
 }
 
-fn median(times: &[Duration]) -> Duration {
-    let mut times = times.to_vec();
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or_default()
-}
-
 fn finding(case: &Case<'_>, seen: &Seen) -> Finding {
     let sum = |of: fn(&Queued) -> Duration| seen.queued.iter().map(of).sum::<Duration>();
     let (waited, path) = (sum(|queued| queued.wait), sum(|queued| queued.path));
     let count = seen.queued.len() as u64;
     let ahead = seen.queued.iter().map(|queued| queued.ahead).sum::<u64>() / count.max(1);
-    let each = waited / u32::try_from(count).unwrap_or(u32::MAX).max(1);
     let is_path = path.as_secs_f64() >= PATH * waited.as_secs_f64();
     let place = if is_path { "in the path" } else { "in the server's socket or the path" };
-    let mut evidence = vec![
-        Evidence::new("short responses that data of another one came before", count as f64, "responses"),
-        Evidence::new("bytes before each, on average", ahead as f64, "bytes"),
-        Evidence::new("median wait of these", millis_f64(median(&seen.waits())), "ms"),
-        Evidence::new("median wait of those with nothing before them", millis_f64(median(&seen.alone)), "ms"),
-        Evidence::new("growth of the round trip in all of the waits", millis_f64(path), "ms"),
-    ];
+    let mut evidence = Evidence::list([
+        ("short responses that data of another one came before", count as f64, "responses"),
+        ("bytes before each, on average", ahead as f64, "bytes"),
+        ("median wait of these", millis_f64(median(&seen.waits())), "ms"),
+        ("median wait of those with nothing before them", millis_f64(median(&seen.alone)), "ms"),
+        ("growth of the round trip in all of the waits", millis_f64(path), "ms"),
+    ]);
     let longest = seen.queued.iter().max_by_key(|queued| queued.wait);
     evidence.extend(longest.map(|longest| {
         Evidence::new("the longest wait", millis_f64(longest.wait), "ms")
@@ -190,7 +184,7 @@ fn finding(case: &Case<'_>, seen: &Seen) -> Finding {
         symptom: format!(
             "{} came {} late on average, behind {} of a large one on the same connection, which then went on: it was queued {place}",
             plural(count, "short response"),
-            measured_time(each),
+            measured_time(mean(waited, count)),
             format_bytes(ahead),
         ),
         evidence,
@@ -205,7 +199,7 @@ fn finding(case: &Case<'_>, seen: &Seen) -> Finding {
 /// A setting of the server's product, if it has one, changes that server alone; the kernel's setting works for any
 /// server.
 fn fixes(case: &Case<'_>, is_path: bool) -> Vec<Fix> {
-    let own = advise(&case.peer(), Wish { knob: Knob::NotsentLowat, role: Role::Front, value: None });
+    let own = case.advise(Knob::NotsentLowat, None);
     let own = Some(own).filter(|own| !is_path && case.peer().product.is_some() && own.has_setting());
     let linux = |knob, value| advise(&Peer::started("linux"), Wish { knob, role: Role::Kernel, value });
     let other = Fix::new(

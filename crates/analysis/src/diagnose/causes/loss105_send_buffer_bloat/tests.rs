@@ -4,16 +4,16 @@ use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::StreamId;
-use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
+use h2lab_wire::trace::FrameKind;
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Confidence, Finding, run};
+use crate::diagnose::testing::{self, Scene, frame};
+use crate::diagnose::{Confidence, Finding};
 
 /// Bytes of a DATA frame.
 const FRAME: u32 = 16_384;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "LOSS105")
+    testing::found("LOSS105", record)
 }
 
 /// A large download beside short responses, on one connection whose quickest response takes 25 ms.
@@ -69,7 +69,7 @@ impl Beside {
             let before = (0..self.frames).map(|frame| 5 * frame + 5);
             let rest = (0..after).map(|frame| waited + 5 * frame + 5);
             for at in before.chain(rest) {
-                record.frames.push(data(1_000 * n + 125 + at, 3 + 2 * n as u32));
+                record.frames.push(frame(FrameKind::DATA, 3 + 2 * n as u32, FRAME, 1_000 * n + 125 + at));
             }
         }
         record.frames.sort_by_key(|frame| frame.at);
@@ -78,20 +78,6 @@ impl Beside {
 
     fn finding(self) -> Option<Finding> {
         finding(self.record())
-    }
-}
-
-/// A DATA frame of a stream that comes at this millisecond.
-fn data(at: u64, stream: u32) -> FrameEvent {
-    FrameEvent {
-        at: Time::from_millis(at),
-        connection: 0,
-        stream: StreamId(stream),
-        length: FRAME,
-        value: 0,
-        kind: FrameKind::DATA,
-        flags: 0,
-        direction: Direction::Down,
     }
 }
 

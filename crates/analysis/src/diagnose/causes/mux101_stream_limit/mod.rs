@@ -6,13 +6,12 @@ mod tests;
 use std::time::Duration;
 
 use super::mux::MUX101 as META;
-use super::views::more_connections;
 use super::views::slots::{Slots, slots};
+use super::views::{mean, more_connections};
 use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{measured_time, millis_f64};
-use h2lab_model::Fix;
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::Knob;
 use h2lab_model::workload::Arrival;
 
 /// Fewer requests that waited may be chance.
@@ -77,7 +76,6 @@ fn joined(each: &[Slots]) -> Option<Slots> {
 }
 
 fn finding(case: &Case<'_>, slots: &Slots) -> Finding {
-    let each = slots.waited / u32::try_from(slots.waiters).unwrap_or(u32::MAX).max(1);
     let full = slots.full.as_secs_f64() / slots.all.as_secs_f64().max(f64::MIN_POSITIVE) * 100.0;
     let streams = plural(slots.limit.into(), "stream");
     Finding {
@@ -85,37 +83,29 @@ fn finding(case: &Case<'_>, slots: &Slots) -> Finding {
             "{} waited in the client for {} on average, since the server allows {streams} on a connection and all were taken \
              ({full:.0} % of the time)",
             plural(slots.waiters, "request"),
-            measured_time(each),
+            measured_time(mean(slots.waited, slots.waiters)),
         ),
-        evidence: vec![
-            Evidence::new("streams that the server allows on a connection", slots.limit.into(), "streams"),
-            Evidence::new("requests that waited while all were taken", slots.waiters as f64, "requests"),
-            Evidence::new("time in which all were taken and requests waited", full, "%"),
-            Evidence::new(
-                "the server's time for those that had waited, on average",
-                millis_f64(slots.service),
-                "ms",
+        evidence: Evidence::list([
+            ("streams that the server allows on a connection", slots.limit.into(), "streams"),
+            ("requests that waited while all were taken", slots.waiters as f64, "requests"),
+            ("time in which all were taken and requests waited", full, "%"),
+            ("the server's time for those that had waited, on average", millis_f64(slots.service), "ms"),
+            ("the same where few streams were open", millis_f64(slots.unhindered), "ms"),
+        ]),
+        fixes: vec![
+            case.advise(Knob::MaxConcurrentStreams, Some(LEAST_LIMIT.max(u64::from(slots.limit) * 8))),
+            more_connections(
+                Some(u64::from(case.cell().connections * MANY)),
+                format!(
+                    "each has {} streams of its own; costs handshakes and memory",
+                    count(slots.limit.into())
+                ),
             ),
-            Evidence::new("the same where few streams were open", millis_f64(slots.unhindered), "ms"),
         ],
-        fixes: fixes(case, slots),
         confirm: format!(
             "{}: with more connections no request waits before it is sent",
             case.compare(&format!("-c {0},{1}", case.cell().connections, case.cell().connections * MANY))
         ),
         ..case.finding(&META, slots.waited, "waiting for one of the streams that the server allows")
     }
-}
-
-fn fixes(case: &Case<'_>, slots: &Slots) -> Vec<Fix> {
-    let value = Some(LEAST_LIMIT.max(u64::from(slots.limit) * 8));
-    let limit = Wish { knob: Knob::MaxConcurrentStreams, role: Role::Front, value };
-    let many = Some(u64::from(case.cell().connections * MANY));
-    vec![
-        advise(&case.peer(), limit),
-        more_connections(
-            many,
-            format!("each has {} streams of its own; costs handshakes and memory", count(slots.limit.into())),
-        ),
-    ]
 }

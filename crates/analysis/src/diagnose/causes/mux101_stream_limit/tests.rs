@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, run};
+use crate::diagnose::Finding;
+use crate::diagnose::testing::{self, Scene, says};
 use h2lab_base::units::Time;
-use h2lab_model::record::{CellRecord, Level, Sample};
+use h2lab_model::record::{CellRecord, ConnectionRecord, Level, Sample};
 use h2lab_model::workload::{Arrival, Protocol};
-use h2lab_wire::h2::setting;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "MUX101")
+    testing::found("MUX101", record)
+}
+
+/// The record of a client that would open 400 streams, of which the server allows `limit`.
+fn limited(scene: Scene, limit: u32) -> CellRecord {
+    let mut record = scene.allows(Some(limit)).record();
+    record.cell.streams = 400;
+    record
 }
 
 /// A server with a limit, and requests that are due at regular times.
@@ -34,10 +40,8 @@ const SLOW_HANDLER: Load =
 
 impl Load {
     fn record(self) -> CellRecord {
-        let mut scene = Scene::new(Protocol::H2c);
         let mut ends: Vec<u64> = Vec::new();
-        let mut waits = Vec::new();
-        for n in 0..self.count {
+        let scene = (0..self.count).fold(Scene::new(Protocol::H2c), |scene, n| {
             let due = 100 + n * self.every;
             ends.sort_unstable();
             let free = ends.len().checked_sub(self.limit).map_or(0, |nth| ends[nth]);
@@ -45,18 +49,9 @@ impl Load {
             let others = ends.iter().filter(|end| **end > sent).count() as u64;
             let end = sent + (self.service + self.crowding * others).min(self.longest);
             ends.push(end);
-            waits.push(sent - due);
-            scene = scene.request(0, 2 * n as u32 + 1, sent, end, end);
-        }
-        let mut record = scene.record();
-        for (sample, wait) in record.samples.edit().iter_mut().zip(waits) {
-            sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - wait * 1_000_000);
-            sample.stall_open_ns = wait * 1_000_000;
-        }
-        record.connections[0].http.settings_remote =
-            vec![(setting::MAX_CONCURRENT_STREAMS, self.limit as u32)];
-        record.cell.streams = 100;
-        record
+            scene.waited(0, 2 * n as u32 + 1, [due, sent, end])
+        });
+        limited(scene, self.limit as u32)
     }
 }
 
@@ -65,11 +60,9 @@ fn requests_behind_a_slow_handler_with_few_streams_wait_in_the_client() {
     let mut record = SLOW_HANDLER.record();
     record.connections[0].server_software = Some("nginx/1.27.0".into());
     let found = finding(record).expect("a finding");
-    assert!(
-        found.symptom.starts_with("38 requests waited in the client for ")
-            && found.symptom.contains("since the server allows 2 streams on a connection and all were taken"),
-        "{}",
-        found.symptom
+    says(
+        &found.symptom,
+        "38 requests waited in the client for …since the server allows 2 streams on a connection and all were taken…",
     );
     // Two streams of 50 ms serve 40 requests per second, and 50 come: the 40th waits for 190 ms.
     assert!((0.5..0.75).contains(&found.cost_share), "{}", found.cost);
@@ -96,37 +89,23 @@ fn a_quarter_of_a_large_limit_may_be_a_crowd_already() {
     assert_eq!(finding(Load { longest: 95, ..load }.record()), None);
 }
 
-/// A server that answers `limit` requests at once, after the time that it needs for all of them: even when few are
-/// open, none is alone.
-fn in_batches(limit: u64, each: u64) -> CellRecord {
-    let mut scene = Scene::new(Protocol::H2c);
-    let mut waits = Vec::new();
-    for n in 0..14 * limit + 5 {
+/// A server that answers 40 requests at once, after the 40 ms that it needs for all of them: even when few are open,
+/// none is alone.
+fn in_batches() -> CellRecord {
+    let scene = (0..14 * 40 + 5_u64).fold(Scene::new(Protocol::H2c), |scene, n| {
+        let stream = 2 * n as u32 + 1;
         // The first five have the server to themselves.
-        let (sent, end) = if n < 5 {
-            (100 + 2 * n, 101 + 2 * n)
-        } else {
-            let batch = (n - 5) / limit;
-            (200 + batch * limit * each, 200 + (batch + 1) * limit * each)
-        };
-        waits.push(if n < 5 + limit { 0 } else { sent - 200 });
-        scene = scene.request(0, 2 * n as u32 + 1, sent, end, end);
-    }
-    let mut record = scene.record();
-    for (sample, wait) in record.samples.edit().iter_mut().zip(waits) {
-        sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - wait * 1_000_000);
-        sample.stall_open_ns = wait * 1_000_000;
-    }
-    record.connections[0].http.settings_remote = vec![(3, limit as u32)];
-    record.cell.streams = 400;
-    record
+        let (alone, sent) = (100 + 2 * n, 200 + n.saturating_sub(5) / 40 * 40);
+        scene.waited(0, stream, if n < 5 { [alone, alone, alone + 1] } else { [200, sent, sent + 40] })
+    });
+    limited(scene, 40)
 }
 
 #[test]
 fn a_server_that_ends_all_at_once_has_no_room_though_few_streams_are_open_for_a_moment() {
-    assert_eq!(finding(in_batches(40, 1)), None);
+    assert_eq!(finding(in_batches()), None);
     // The same batches with a handler that sleeps: a request that is alone takes as long.
-    let mut sleeps = in_batches(40, 1);
+    let mut sleeps = in_batches();
     for sample in sleeps.samples.edit().iter_mut().take(5) {
         sample.completed_at = sample.sent_at + Duration::from_millis(40);
         sample.first_byte_at = sample.completed_at;
@@ -151,24 +130,25 @@ fn short_waits_are_not_worth_a_finding() {
 
 #[test]
 fn what_looks_alike_is_silent() {
-    let waiting = SLOW_HANDLER.record();
-    let mut unlimited = waiting.clone();
-    unlimited.connections[0].http.settings_remote.clear();
-    assert_eq!(finding(unlimited), None, "the server has no limit");
-    let mut ours = waiting.clone();
-    ours.cell.streams = 1;
-    assert_eq!(finding(ours), None, "our own limit is lower");
-    let mut partial = waiting.clone();
-    partial.generator.level = Level::Tail;
-    assert_eq!(finding(partial), None, "some requests are not recorded");
-    let mut dialling = waiting.clone();
-    dialling.connections[0].ready_at = Time::from_millis(5_000);
-    assert_eq!(finding(dialling), None, "they waited for a connection");
-    let mut second = waiting;
-    let mut idle = second.connections[0].clone();
-    idle.index = 1;
-    second.connections.push(idle);
-    assert_eq!(finding(second), None, "another connection had streams left");
+    type Change = fn(&mut CellRecord);
+    let changes: [(Change, &str); 5] = [
+        (|record| record.connections[0].http.settings_remote.clear(), "the server has no limit"),
+        (|record| record.cell.streams = 1, "our own limit is lower"),
+        (|record| record.generator.level = Level::Tail, "some requests are not recorded"),
+        (|record| record.connections[0].ready_at = Time::from_millis(5_000), "they waited for a connection"),
+        (
+            |record| {
+                let idle = ConnectionRecord { index: 1, ..record.connections[0].clone() };
+                record.connections.push(idle);
+            },
+            "another connection had streams left",
+        ),
+    ];
+    for (change, why) in changes {
+        let mut record = SLOW_HANDLER.record();
+        change(&mut record);
+        assert_eq!(finding(record), None, "{why}");
+    }
     assert_eq!(finding(Load { every: 30, ..SLOW_HANDLER }.record()), None, "the streams suffice");
 }
 
@@ -184,27 +164,18 @@ fn a_request_that_was_never_sent_waited_until_the_end() {
 
 /// A closed loop with `in_flight` requests, whose service times vary as they do on loopback.
 fn closed(in_flight: u32, limit: u32) -> CellRecord {
-    let mut scene = Scene::new(Protocol::H2c);
     let mut free = vec![100_u64; limit as usize];
-    let mut waits = Vec::new();
     // When the request that this one follows ended: all are due at the beginning, then one after each end.
     let mut due = vec![100_u64; in_flight as usize];
-    for n in 0..600_u32 {
+    let scene = (0..600_u32).fold(Scene::new(Protocol::H2c), |scene, n| {
         let slot = (0..free.len()).min_by_key(|slot| free[*slot]).unwrap();
         let sent = free[slot].max(due[n as usize]);
         let end = sent + if n % 10 == 0 || n < 30 { 1 } else { 4 };
-        waits.push(sent - due[n as usize]);
         free[slot] = end;
         due.push(end);
-        scene = scene.request(0, 2 * n + 1, sent, end, end);
-    }
-    let mut record = scene.record();
-    for (sample, wait) in record.samples.edit().iter_mut().zip(waits) {
-        sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - wait * 1_000_000);
-        sample.stall_open_ns = wait * 1_000_000;
-    }
-    record.connections[0].http.settings_remote = vec![(setting::MAX_CONCURRENT_STREAMS, limit)];
-    record.cell.streams = 400;
+        scene.waited(0, 2 * n + 1, [due[n as usize], sent, end])
+    });
+    let mut record = limited(scene, limit);
     record.cell.connections = 1;
     record.cell.work.arrival = Arrival::Closed { concurrency: in_flight };
     record
@@ -213,7 +184,7 @@ fn closed(in_flight: u32, limit: u32) -> CellRecord {
 #[test]
 fn a_closed_loop_of_more_than_the_limit_is_the_plainest_case() {
     let found = finding(closed(20, 2)).expect("a finding");
-    assert!(found.symptom.contains("since the server allows 2 streams on a connection"), "{}", found.symptom);
+    says(&found.symptom, "…since the server allows 2 streams on a connection…");
     assert!(found.cost_share > 0.8, "18 of 20 wait: {}", found.cost);
     assert_eq!(finding(closed(2, 2)), None, "as many as the limit: none waits");
     assert!(finding(closed(300, 99)).is_some());
@@ -244,6 +215,5 @@ fn nobody_waits_longer_on_average_than_the_longest() {
         record.samples.push(&cut);
     }
     let found = finding(record).expect("a finding");
-    assert!(found.symptom.starts_with("538 requests waited in the client for 5"), "{}", found.symptom);
-    assert!(found.symptom.contains(" ms on average"), "{}", found.symptom);
+    says(&found.symptom, "538 requests waited in the client for 5… ms on average…");
 }

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::mux::MUX105 as META;
-use super::views::more_connections;
+use super::views::{mean, more_connections};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Bandwidth, measured_time, millis_f64};
 use h2lab_model::record::{CellRecord, Sample};
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::Knob;
 
 /// A work time below this may be CPU time and the scheduling of our own processes.
 const LEAST_WORK: Duration = Duration::from_millis(5);
@@ -132,18 +132,18 @@ impl Line {
         }
     }
 
+    /// The time between two answers that followed one another, on average.
+    fn each(&self) -> Duration {
+        mean(self.spacing, self.pairs as u64)
+    }
+
     fn evidence(&self) -> Vec<Evidence> {
-        let each = self.spacing / u32::try_from(self.pairs).unwrap_or(u32::MAX).max(1);
-        vec![
-            Evidence::new("the server's time for the quickest request", millis_f64(self.work), "ms"),
-            Evidence::new(
-                "requests that were at the server together with one before",
-                self.pairs as f64,
-                "requests",
-            ),
-            Evidence::new("of these, answered one such time after that one", self.regular as f64, "requests"),
-            Evidence::new("time between two such answers, on average", millis_f64(each), "ms"),
-        ]
+        Evidence::list([
+            ("the server's time for the quickest request", millis_f64(self.work), "ms"),
+            ("requests that were at the server together with one before", self.pairs as f64, "requests"),
+            ("of these, answered one such time after that one", self.regular as f64, "requests"),
+            ("time between two such answers, on average", millis_f64(self.each()), "ms"),
+        ])
     }
 }
 
@@ -164,12 +164,12 @@ fn finding(case: &Case<'_>, line: &Line) -> Finding {
             "{} at the server together with another of their connection were answered one after the other, {} apart: as long as \
              one takes alone",
             plural(line.pairs as u64, "request"),
-            measured_time(line.spacing / u32::try_from(line.pairs).unwrap_or(u32::MAX).max(1)),
+            measured_time(line.each()),
         ),
         evidence: line.evidence(),
         confidence: Confidence::Inferred,
         fixes: vec![
-            advise(&case.peer(), Wish { knob: Knob::Workers, role: Role::Front, value: None }),
+            case.advise(Knob::Workers, None),
             more_connections(
                 Some(MANY.into()),
                 "if each connection has a worker of its own, they are processed at the same time",

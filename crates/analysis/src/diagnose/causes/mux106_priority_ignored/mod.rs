@@ -13,7 +13,7 @@ use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, format_bytes, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::Knob;
 use h2lab_wire::Priority;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
@@ -222,7 +222,7 @@ fn finding(case: &Case<'_>, found: &Found) -> Finding {
         // That the rest of an urgent response was ready is concluded from how much of it arrived meanwhile.
         confidence: Confidence::Inferred,
         fixes: vec![
-            advise(&case.peer(), Wish { knob: Knob::Priorities, role: Role::Front, value: None }),
+            case.advise(Knob::Priorities, None),
             Fix::new(
                 "client",
                 "a connection of its own for what is urgent",

@@ -1,6 +1,6 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
+use crate::diagnose::testing::{Scene, frame};
 use crate::diagnose::{Finding, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
@@ -17,16 +17,8 @@ fn data(record: &mut CellRecord, frames: &[(u32, u32)]) {
     let mut at = record.frames.last().map_or(Time::from_millis(100), |frame| frame.at);
     for &(stream, length) in frames {
         at += std::time::Duration::from_millis(10);
-        record.frames.push(FrameEvent {
-            at,
-            connection: 0,
-            stream: StreamId(stream),
-            length,
-            value: 0,
-            kind: FrameKind::DATA,
-            flags: u8::from(length == 1),
-            direction: Direction::Down,
-        });
+        let flags = u8::from(length == 1);
+        record.frames.push(FrameEvent { at, flags, ..frame(FrameKind::DATA, stream, length, 0) });
     }
 }
 

@@ -13,7 +13,7 @@ use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, format_bytes, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, ConnectionRecord};
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::Knob;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 /// Pushed bytes below this share of all body bytes cause no notable delay.
@@ -144,7 +144,7 @@ fn finding(case: &Case<'_>, pushed: &Pushed) -> Finding {
         ],
         confidence: Confidence::Observed,
         fixes: vec![
-            advise(&case.peer(), Wish { knob: Knob::Push, role: Role::Front, value: None }),
+            case.advise(Knob::Push, None),
             Fix::new(
                 "client",
                 "SETTINGS_ENABLE_PUSH 0 (ours: without --push)",

@@ -1,28 +1,18 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, run};
+use crate::diagnose::Finding;
+use crate::diagnose::testing::{self, Scene, frame};
 use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
-use h2lab_wire::StreamId;
-use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
+use h2lab_wire::trace::{FrameEvent, FrameKind};
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "MUX107")
+    testing::found("MUX107", record)
 }
 
 fn data(stream: u32, at: u64, length: u32) -> FrameEvent {
-    FrameEvent {
-        at: Time::from_millis(at),
-        connection: 0,
-        stream: StreamId(stream),
-        length,
-        value: 0,
-        kind: FrameKind::DATA,
-        flags: 0,
-        direction: Direction::Down,
-    }
+    frame(FrameKind::DATA, stream, length, at)
 }
 
 /// A quick request, and one whose response of 20 kB arrives 100 ms after it. Before the response, from the 30th to the

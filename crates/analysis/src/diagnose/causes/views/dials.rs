@@ -69,12 +69,8 @@ mod tests {
     /// A request at 100 ms, and connections dialled and ready at these times.
     fn record(dials: &[(u64, u64)]) -> CellRecord {
         let scene = Scene::new(Protocol::H2c).request(0, 1, 100, 125, 125);
-        let mut record = scene.connections(dials.len() as u32 + 1).record();
-        for (connection, &(dialled, ready)) in record.connections[1..].iter_mut().zip(dials) {
-            connection.dialled_at = Time::from_millis(dialled);
-            connection.ready_at = Time::from_millis(ready);
-        }
-        record
+        let scene = (1..).zip(dials).fold(scene, |scene, (n, &(at, ready))| scene.dialled(n, at, ready));
+        scene.record()
     }
 
     #[test]

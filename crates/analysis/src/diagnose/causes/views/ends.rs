@@ -5,15 +5,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::spans::Spans;
+use super::waiting::Waiting;
 use crate::diagnose::{Evidence, Repetition};
 use crate::stats::replays;
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{Time, measured_time, millis_f64};
+use h2lab_base::units::{Time, measured_time};
 use h2lab_model::record::{CellRecord, ConnectionRecord, Outcome, Sample};
 use h2lab_wire::trace::ServerEnd;
 
 /// Ends of one repetition that are no farther apart than this, or a round trip, may be one event.
-const ONE_MOMENT: Duration = Duration::from_millis(50);
+pub(in crate::diagnose::causes) const ONE_MOMENT: Duration = Duration::from_millis(50);
+
+/// Nobody would set a shorter maximum age of connections: products count it in seconds.
+pub(in crate::diagnose::causes) const SHORTEST_AGE: Duration = Duration::from_millis(500);
+/// A maximum age that costs little, in ms: an hour.
+pub(in crate::diagnose::causes) const LONG_AGE_MS: u64 = 3_600_000;
 
 /// An end of a connection, and the repetition in which it happened.
 pub(in crate::diagnose::causes) type End<'a> = (&'a Repetition<'a>, &'a ServerEnd);
@@ -68,7 +74,7 @@ impl Ends {
 
     /// The ends by a GOAWAY of the server with this error code.
     pub fn by_goaway(repetition: &Repetition<'_>, code: u32) -> Self {
-        let of = |connection: &h2lab_model::record::ConnectionRecord| {
+        let of = |connection: &ConnectionRecord| {
             let goaway = connection.goaways.iter().find(|goaway| goaway.code == code)?;
             Some((connection.index, goaway.at))
         };
@@ -153,9 +159,7 @@ pub(in crate::diagnose::causes) struct Cost {
     /// Requests in all.
     pub requests: usize,
     /// Requests that waited for a new connection.
-    pub waited: usize,
-    /// How long these waited.
-    pub waiting: Duration,
+    waiting: Waiting,
     /// How much longer requests that were sent again because of an end took than the quickest. It excludes that
     /// waiting, and the wait for missing segments: LOSS101 accounts for that.
     again: Duration,
@@ -182,9 +186,7 @@ impl Cost {
                     let waited = Duration::from_nanos(sample.stall_open_ns);
                     again += sample.service_time().saturating_sub(quickest + waited);
                 }
-                let held_up = ends.held_up(&sample);
-                cost.waited += usize::from(!held_up.is_zero());
-                cost.waiting += held_up;
+                cost.waiting.add(ends.held_up(&sample));
             }
             let missing: Duration = repetition.blocked().iter().map(|blocked| blocked.again).sum();
             cost.again += again.saturating_sub(missing);
@@ -199,15 +201,12 @@ impl Cost {
             let what = "connections dialled after an end that carried no request";
             list.push(Evidence::new(what, self.useless as f64, "connections"));
         }
-        let waited = "requests that waited for a new connection";
-        list.push(Evidence::new(waited, self.waited as f64, "requests"));
-        list.push(Evidence::new("their waiting time", millis_f64(self.waiting), "ms"));
+        list.extend(self.waiting.evidence("requests that waited for a new connection"));
         list
     }
 
     /// The cost in a sentence.
     pub fn sentence(&self) -> String {
-        let each = self.waiting / u32::try_from(self.waited).unwrap_or(u32::MAX).max(1);
         let again = if self.again.is_zero() {
             String::new()
         } else {
@@ -216,20 +215,17 @@ impl Cost {
         let repeated = if self.replayed == 0 && self.lost == 0 {
             String::new()
         } else {
-            format!(
-                "; requests sent again {}, {} lost",
-                plural(self.replayed, "time"),
-                count(self.lost as u64)
-            )
+            let again = plural(self.replayed, "time");
+            format!("; requests sent again {again}, {} lost", count(self.lost as u64))
         };
         let opened = plural(self.opened as u64, "connection");
-        if self.waited == 0 && self.again.is_zero() {
+        if self.waiting.requests == 0 && self.again.is_zero() {
             return format!("{opened} opened{repeated}; no request waited for a new connection");
         }
         format!(
             "{opened} opened{repeated}; {} waited {} each on average for a new connection{again} ({:.1} % of all response time)",
-            count(self.waited as u64),
-            measured_time(each),
+            count(self.waiting.requests),
+            measured_time(self.waiting.each()),
             self.share() * 100.0
         )
     }
@@ -241,7 +237,7 @@ impl Cost {
 
     /// The share of all response time for which requests waited, or were sent again.
     pub fn share(&self) -> f64 {
-        let cost = self.waiting + self.again;
+        let cost = self.waiting.time + self.again;
         (cost.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0)
     }
 

@@ -5,20 +5,43 @@ pub(super) mod calm;
 pub(super) mod dials;
 pub(super) mod effort;
 pub(super) mod ends;
+pub(super) mod failed;
 pub(in crate::diagnose) mod missing;
 pub(super) mod open;
 mod paced;
+pub(super) mod quota;
 pub(in crate::diagnose) mod slots;
 pub(super) mod spans;
 pub(in crate::diagnose) mod stopped;
 #[cfg(test)]
 pub(in crate::diagnose) mod transfer;
+pub(super) mod waiting;
 pub(in crate::diagnose) mod windows;
+
+use std::time::Duration;
 
 use h2lab_model::Fix;
 use h2lab_model::record::ConnectionRecord;
+use h2lab_model::scenario::Cell;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_wire::h2::setting;
+
+/// The mean of `n` times with this sum; the sum if there are none.
+pub(super) fn mean(sum: Duration, n: u64) -> Duration {
+    sum / u32::try_from(n).unwrap_or(u32::MAX).max(1)
+}
+
+/// The median of these times; 0 if there are none.
+pub(super) fn median(times: &[Duration]) -> Duration {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// Names the connection, where it is not the generator's own.
+pub(super) const fn hop_words(cell: &Cell) -> &'static str {
+    if cell.sidecar.is_some() { ", on the sidecar's connection over the link" } else { "" }
+}
 
 /// A change at the client, with the flag of our own client for it in parentheses.
 pub(super) fn at_client(words: &str, knob: Knob, value: Option<u64>, why: impl Into<String>) -> Fix {

@@ -19,6 +19,7 @@ use h2lab_model::workload::Protocol;
 use h2lab_transfer::Sizes;
 
 use super::super::client::ClientArgs;
+use super::super::documents::FormArgs;
 use super::super::exit::{MissingRequirement, Usage};
 use super::super::files::PageArg;
 use super::super::flags::{FlagRefusal, Flags};
@@ -30,6 +31,7 @@ use super::super::reach::ReachArgs;
 use super::super::values::{duration, value, whole};
 use super::super::{Exit, help, note, output, signals};
 use super::fields_and_settings;
+use super::kept::{KeptFolder, Moved as _};
 #[cfg(feature = "nats")]
 use crate::run::agent::free::{self, Purpose};
 #[cfg(feature = "nats")]
@@ -124,13 +126,15 @@ pub struct DriveArgs {
     #[arg(long, value_name = "PATH", default_value = "h2lab")]
     agent_path: String,
     /// Print which client would fetch from which server, and exit
-    #[arg(long)]
+    #[arg(long, conflicts_with = "form")]
     dry_run: bool,
-    /// Print one JSON document instead of text
-    #[arg(long, conflicts_with = "dry_run")]
-    json: bool,
+    #[command(flatten)]
+    form: FormArgs,
     #[command(flatten)]
     page: PageArg,
+    /// Also keep what was measured in this folder: `h2lab report` and `h2lab diagnose` read it again
+    #[arg(long, value_name = "DIR", conflicts_with = "dry_run")]
+    out: Option<PathBuf>,
     /// Suppress progress
     #[arg(short_alias = 's', long, alias = "silent")]
     quiet: bool,
@@ -263,11 +267,12 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
         output::print(&h2lab_report::fleet_plan_text(&job, output::style()))?;
         return Ok(Exit::Done);
     }
+    let kept = KeptFolder::make(args.out.as_deref())?;
     let transport_kinds = transport_kinds(args)?;
     let stop = signals::stop_flag()?;
     resources::raise_open_files();
     let started = SystemTime::now();
-    let mut view = DriveView::new(args.quiet || args.json);
+    let mut view = DriveView::new(args.quiet || args.form.is_document());
     let mut look = |coordinator: &mut Coordinator, now| {
         if signals::must_leave() {
             coordinator.abandon();
@@ -288,20 +293,16 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
     h2lab_analysis::bulk::fleet::name_limits(&mut record);
     let summary = FleetSummary::of(&record);
     record.warnings = summary.doubts(&record).into_iter().chain(cut_by_agents(&record)).collect();
-    if let Some(failure) = not_begun(&record).filter(|_| !args.json) {
+    if let Some(failure) = not_begun(&record).filter(|_| !args.form.is_document()) {
         return Err(failure.into());
     }
-    let text = if args.json {
-        serde_json::to_string_pretty(&h2lab_report::fleet_document(&record))? + "\n"
-    } else {
-        h2lab_report::fleet_text(&record, output::style())
-    };
-    output::print(&text)?;
+    output::print(&record.render(args.form.form(), output::style())?)?;
     if record.interrupted && summary.bytes == 0 {
         // A page would look like that of a measurement.
         note(&"nothing was measured, and no page is written");
     } else {
         args.page.write(|| h2lab_report::fleet_page(&record))?;
+        kept.keep_drive(&record)?;
     }
     Ok(exit_of(&record))
 }

@@ -22,7 +22,7 @@ const OBSERVER: &str = "observer";
 /// A session that no driver has.
 const SESSION: &str = "0123456789abcdef0123456789abcdef";
 /// Packets of a session as a driver begins it, and as an agent would answer.
-const PACKET: &str = r#"{"agent":8,"message":{"from":1,"ack":0,"held":0}}"#;
+const PACKET: &str = r#"{"agent":9,"message":{"from":1,"ack":0,"held":0}}"#;
 /// What nats-server logs of a subject that it does not permit.
 const VIOLATION: &str = " Violation - ";
 /// Exit code of a command that lacks a right.
@@ -160,7 +160,7 @@ struct Tried {
 /// observer must not do.
 fn by_protocol(outcome: &mut ItemOutcome, fleet: &Fleet<'_>, users: &[User]) -> Result<Tried> {
     let victim = THREE[0];
-    let question = format!(r#"{{"agent":8,"message":{{"session":"{SESSION}"}}}}"#);
+    let question = format!(r#"{{"agent":9,"message":{{"session":"{SESSION}"}}}}"#);
     // The first ones are not for observers either.
     let not_for_observers = 9;
     let mut tried = Tried::default();

@@ -3,8 +3,9 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+use super::score::overlap;
 use super::situation::{Situation, of_file};
-use super::{Found, kept_or_measured};
+use super::{Found, effect_words, kept_or_measured};
 use crate::verify::items::{Item, item};
 use crate::verify::outcome::ItemOutcome;
 
@@ -18,9 +19,13 @@ const LEAST_CLOSED: f64 = 0.5;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fixed {
     says: Vec<String>,
-    setting: Option<String>,
+    /// The setting as its product writes it: the name of the change in the experiment, too.
+    pub setting: Option<String>,
     before: Option<[f64; 3]>,
     after: Option<[f64; 3]>,
+    /// How many times better it makes HTTP/2 itself, with an interval.
+    #[serde(default)]
+    effect: Option<[f64; 3]>,
     closed: Option<[f64; 3]>,
     worse: Vec<String>,
     diff: Option<String>,
@@ -32,7 +37,7 @@ pub struct Fixed {
 pub fn items(seed: u64) -> Result<Vec<Item>> {
     let items = of_file(SITUATIONS)?.into_iter().map(|(name, situation)| {
         let claim = format!(
-            "{}; the fix is `{}`, and closes more than half of the difference",
+            "{}; the fix is `{}`, closes more than half of the difference, and has the effect that the experiment stated",
             situation.is, situation.setting
         );
         item(name.clone(), claim, move |h2lab| {
@@ -70,6 +75,13 @@ fn judged(situation: &Situation, found: &Found) -> ItemOutcome {
             words(fix.closed)
         ),
     );
+    match stated(found, fix) {
+        Some([stated, made]) => outcome.check(
+            overlap(stated, made),
+            format!("effect of the fix {}, stated {}", effect_words(made), effect_words(stated)),
+        ),
+        None => outcome.note("the experiment stated no effect of this setting on the same figure"),
+    }
     if let Some(doubt) = &fix.doubt {
         outcome.check(false, format!("not measured soundly: {doubt}"));
     }
@@ -79,8 +91,19 @@ fn judged(situation: &Situation, found: &Found) -> ItemOutcome {
     outcome
 }
 
+/// The effect of the fix as the experiment stated it, and as the rounds of the fix have it. `None` if the experiment did not confirm
+/// it, or compared another figure: which one the fix compares, its sentence alone says (`…: p95 from 550 ms to 126 ms`).
+fn stated(found: &Found, fix: &Fixed) -> Option<[[f64; 3]; 2]> {
+    let change = found.change.as_ref().filter(|change| change.is_confirmed)?;
+    let of_metric = format!(": {} from ", found.metric.as_ref()?);
+    let is_same_figure = fix.says.iter().any(|one| one.contains(&of_metric));
+    let is_same = is_same_figure && fix.setting.as_ref() == Some(&change.what);
+    is_same.then_some([change.effect, fix.effect?])
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::Change;
     use super::*;
 
     fn found(closed: [f64; 3], setting: &str) -> Found {
@@ -89,6 +112,7 @@ mod tests {
             setting: Some(setting.to_owned()),
             before: Some([2.0, 1.5, 2.5]),
             after: Some([1.0, 0.9, 1.1]),
+            effect: None,
             closed: Some(closed),
             worse: Vec::new(),
             diff: Some("--- a\n+++ a\n@@ -1,1 +1,1 @@\n-x 1\n+x 2\n".to_owned()),
@@ -104,5 +128,26 @@ mod tests {
         assert!(!judged(&situation, &found([0.9, 0.4, 1.4], "A: x 2")).holds());
         assert!(!judged(&situation, &found([0.9, 0.6, 1.2], "A: y 2")).holds());
         assert!(!judged(&situation, &Found { fix: None, ..found([0.9, 0.6, 1.2], "x") }).holds());
+    }
+
+    #[test]
+    fn the_effect_of_a_fix_must_overlap_the_one_that_the_experiment_stated_for_the_same_setting_and_figure() {
+        let situation = Situation { setting: "x".to_owned(), ..Situation::default() };
+        let holds = |what: &str, is_confirmed: bool, metric: &str, made: [f64; 3]| {
+            let change = Change { what: what.to_owned(), is_confirmed, effect: [2.0, 1.5, 2.5] };
+            let mut found = found([0.9, 0.6, 1.2], "A: x 2");
+            let fix = found.fix.as_mut().unwrap();
+            fix.effect = Some(made);
+            fix.says = vec!["Fix A: x 2 (CONN101, confirmed): p95 from 90 ms to 40 ms, 2 ×.".to_owned()];
+            let metric = Some(metric.to_owned());
+            judged(&situation, &Found { change: Some(change), metric, ..found }).holds()
+        };
+        assert!(holds("A: x 2", true, "p95", [2.6, 2.5, 3.0]));
+        assert!(!holds("A: x 2", true, "p95", [2.8, 2.6, 3.0]));
+        assert!(!holds("A: x 2", true, "p95", [1.2, 1.1, 1.4]));
+        // Nothing to compare with.
+        assert!(holds("4 connections", true, "p95", [2.8, 2.6, 3.0]));
+        assert!(holds("A: x 2", false, "p95", [2.8, 2.6, 3.0]));
+        assert!(holds("A: x 2", true, "p99", [2.8, 2.6, 3.0]));
     }
 }

@@ -28,6 +28,8 @@ const RUN: &str = "run";
 struct Document {
     answer: Answer,
     verdict: Option<String>,
+    /// None where no experiment is made.
+    metric: Option<String>,
     /// None where no experiment is made (`--run`): all findings are causes there.
     causes: Option<Vec<Cause>>,
     findings: Vec<Finding>,
@@ -112,7 +114,7 @@ pub(super) fn measured(h2lab: &H2lab, name: &str, situation: &Situation, seed: u
 }
 
 /// The diagnosis of a situation, in a folder of its own.
-fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<Found> {
+pub(super) fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<Found> {
     let drawn = situation.drawn(seed, name);
     let program = h2lab.path().to_str().context("the path of h2lab is not text")?;
     let stage = Stage::new(situation, program)?;
@@ -121,7 +123,9 @@ fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<F
     let flags = format!("--json --quiet {out}--seed {}", seed % 1_000 + 1);
     let diagnose = format!("{} {flags}", filled(&situation.diagnose, &drawn)?);
     let document: Document = stage.run(&drawn, &diagnose)?;
-    let change = largest(&document.trials, &situation.planted);
+    let fixed = document.fix.as_ref().and_then(|fix| fix.setting.as_deref());
+    let change = fixed.and_then(|setting| called(&document.trials, setting));
+    let change = change.or_else(|| largest(&document.trials, &situation.planted));
     let is_confirmed = change.as_ref().is_some_and(|change| change.is_confirmed);
     let removed = if is_confirmed && situation.is_removable() {
         let mut values = drawn.clone();
@@ -146,19 +150,29 @@ fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<F
     let observed = observations.map(|finding| finding.rule).collect();
     let unsound = document.verdict.as_deref() == Some("invalid");
     let server = server_of(&document.run);
-    Ok(Found { causes, observed, answer, drawn, server, change, removed, unsound, fix: document.fix })
+    let (metric, fix) = (document.metric, document.fix);
+    Ok(Found { causes, observed, answer, drawn, server, metric, change, removed, unsound, fix })
+}
+
+impl Trial {
+    /// What was changed, if it was measured.
+    fn change(&self) -> Option<Change> {
+        let (ratio, [low, high]) = (self.effect?, self.interval?);
+        let effect = [ratio, low, high];
+        Some(Change { what: self.change.clone(), is_confirmed: self.outcome == "confirmed", effect })
+    }
+}
+
+/// The change with this name.
+fn called(trials: &[Trial], name: &str) -> Option<Change> {
+    trials.iter().find(|trial| trial.change == name).and_then(Trial::change)
 }
 
 /// Of the changes that take one of these causes away, the one that does most: some take a part of it away.
 fn largest(trials: &[Trial], planted: &[String]) -> Option<Change> {
     let is_planted = |id: &String| planted.iter().any(|cause| cause.split('|').any(|one| one == id));
-    let of = |trial: &Trial| {
-        let (ratio, [low, high]) = (trial.effect?, trial.interval?);
-        let effect = [ratio, low, high];
-        Some(Change { what: trial.change.clone(), is_confirmed: trial.outcome == "confirmed", effect })
-    };
     let its = trials.iter().filter(|trial| trial.causes.iter().any(is_planted));
-    its.filter_map(of).max_by(|a, b| {
+    its.filter_map(Trial::change).max_by(|a, b| {
         (a.is_confirmed, a.effect[0]).partial_cmp(&(b.is_confirmed, b.effect[0])).unwrap_or(Ordering::Equal)
     })
 }
@@ -168,6 +182,8 @@ fn server_of(run: &Value) -> Option<String> {
     let mut servers = run["cells"].as_array()?.iter().map(|cell| &cell["server"]);
     let server = servers.find(|server| server["name"].is_string())?;
     let version = server["version"].as_str().unwrap_or_default();
+    // Without Debian's revision, which `2.6.12-1+deb12u4` has.
+    let version = version.split('-').next().unwrap_or_default();
     Some(format!("{} {version}", server["name"].as_str()?).trim_end().to_owned())
 }
 
@@ -288,6 +304,8 @@ mod tests {
         assert_eq!((change.what.as_str(), change.effect), ("most", [3.0, 1.5, 6.0]));
         assert!(!largest(&trials[4..], &planted).unwrap().is_confirmed);
         assert!(largest(&trials[..2], &planted).is_none());
+        assert_eq!(called(&trials, "less").map(|change| change.effect), Some([2.0, 1.0, 4.0]));
+        assert_eq!([called(&trials, "not measured"), called(&trials, "other")], [None, None]);
     }
 
     #[test]
@@ -295,6 +313,8 @@ mod tests {
         let run = |server: &str| serde_json::from_str(&format!(r#"{{"cells":[{{}},{server}]}}"#)).unwrap();
         let nginx = run(r#"{"server":{"name":"nginx","version":"1.22.1"}}"#);
         assert_eq!(server_of(&nginx).as_deref(), Some("nginx 1.22.1"));
+        let haproxy = run(r#"{"server":{"name":"haproxy","version":"2.6.12-1+deb12u4"}}"#);
+        assert_eq!(server_of(&haproxy).as_deref(), Some("haproxy 2.6.12"));
         assert_eq!(server_of(&run(r#"{"server":{"name":"go"}}"#)).as_deref(), Some("go"));
         assert_eq!(server_of(&run(r#"{"server":null}"#)), None);
         assert_eq!(server_of(&Value::Null), None);

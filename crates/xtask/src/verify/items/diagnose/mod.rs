@@ -8,6 +8,7 @@ mod measured;
 pub mod record;
 mod score;
 mod situation;
+pub mod staged;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +37,10 @@ struct Found {
     /// The server that h2lab started, with its version.
     #[serde(default)]
     server: Option<String>,
-    /// The change that takes the planted cause away, if one was tried.
+    /// What experiments compare: `p95`, `requests/s`.
+    #[serde(default)]
+    metric: Option<String>,
+    /// The change that `--fix` makes, or else one that takes the planted cause away, if one was tried.
     change: Option<Change>,
     /// The effect of really taking it away, with its interval; only beside a change that was confirmed.
     removed: Option<[f64; 3]>,
@@ -65,8 +69,9 @@ impl Found {
     }
 }
 
-/// All situations, or those of `--ci`, and the score of those that are kept.
-pub fn items(seed: u64, is_ci: bool) -> Result<Vec<Item>> {
+/// All situations, or those of `--ci`, and the score of those that are kept. Of a whole run, in which nothing is left out, the score
+/// demands some of each kind.
+pub fn items(seed: u64, is_ci: bool, is_whole: bool) -> Result<Vec<Item>> {
     let mut situations = all()?;
     situations.retain(|_, situation| situation.ci || !is_ci);
     let mut items: Vec<Item> = Vec::new();
@@ -79,7 +84,7 @@ pub fn items(seed: u64, is_ci: bool) -> Result<Vec<Item>> {
     }
     let claim = "of all situations of this seed that were measured: the right cause is first in 95 %, no finding in a healthy one, \
                  and the experiment has the effect of really taking the cause away";
-    items.push(item("score", claim, move |h2lab| score::score(&situations, &folder(h2lab, seed)?)));
+    items.push(item("score", claim, move |h2lab| score::score(&situations, &folder(h2lab, seed)?, is_whole)));
     Ok(items)
 }
 
@@ -132,6 +137,9 @@ fn judged(situation: &Situation, found: &Found) -> ItemOutcome {
     let causes = if all.is_empty() { "none".to_owned() } else { all.join(" ") };
     if let Some(change) = &found.change {
         outcome.note(format!("effect of {}: {}", change.what, effect_words(change.effect)));
+    }
+    if found.unsound {
+        outcome.note("no verdict: h2lab says that it could not measure here");
     }
     if let Some(removed) = found.removed {
         outcome.note(format!("effect of really taking the cause away: {}", effect_words(removed)));
@@ -230,7 +238,7 @@ mod tests {
             .flat_map(|situation| &situation.planted)
             .flat_map(|cause| cause.split('|'))
             .collect();
-        assert!(planted.len() >= 26, "{planted:?}");
+        assert!(planted.len() >= 39, "{planted:?}");
         let removable = situations.values().filter(|situation| situation.is_removable()).count();
         assert!(removable >= 30, "{removable}");
         // At 40 s each, with a build, they take 10 minutes at most.

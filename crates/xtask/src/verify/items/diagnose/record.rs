@@ -23,11 +23,15 @@ const RECORDS: &str = "results/diagnose";
 const HEAD: &str = "\
 # What was confirmed
 
-Each row is a cause that was planted in a real system: a server with a setting, a link, a client, with values drawn at random. `h2lab
-diagnose` was not told which. *Found first* counts the draws in which it named that cause before all others. *Change* is the one setting that
-h2lab changed in its experiment; of several that were confirmed, the one with the largest effect. The effect is on p95, p99 or
-requests/s, with an interval that is corrected for all changes of the run; above 1 is better. Without a change the cause was seen
-in frames or packets, and no experiment of the budget decided; a client (curl, httpx …) is run once, and nothing is changed.
+Each row is a cause, or two, planted in a real system: a server with a setting, a link, a client, with values drawn at random. `h2lab
+diagnose` was not told which. *Found first* counts the draws in which the first cause that it named was a planted one (of `A or B`
+either), and of two planted ones the other was named as well. What a planted cause brings with it in some draws (`also` in the file of
+situations: all streams are taken where streams are refused, for example) may be named before it, and is not counted. Only the first
+look at a draw counts: one that was wrong counts as wrong, although the same draw was right when it was staged again with a later h2lab,
+and one that could not be staged at first does not count. *Change* is the one setting that h2lab changed in its experiment; of several
+that were confirmed, in draws with the right cause, the one with the largest effect. The effect is on p95, p99 or requests/s, with an
+interval that is corrected for all changes of the run; above 1 is better. Without a change the cause was seen in frames or packets, and
+no experiment of the budget decided; of a client (curl, httpx …) only what lies at h2lab's end can be changed.
 
 Made by `cargo xtask confirmed` from the records of `cargo xtask verify diagnose` in `results/diagnose`.
 
@@ -46,6 +50,22 @@ pub struct Row {
     drawn: BTreeMap<String, String>,
     change: Option<Change>,
     removed: Option<[f64; 3]>,
+    /// Why this is not the first look at the draw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    again: Option<Again>,
+    /// Whether h2lab said that it could not measure.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unsound: bool,
+}
+
+/// Why a draw was staged again with a later h2lab. It is written into a record by hand: `verify` stages a draw once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Again {
+    /// The first diagnosis was wrong.
+    Wrong,
+    /// It could not be staged at first.
+    NotStaged,
 }
 
 impl Row {
@@ -60,7 +80,19 @@ impl Row {
             drawn: found.drawn.clone(),
             change: found.change.clone(),
             removed: found.removed,
+            again: None,
+            unsound: found.unsound,
         }
+    }
+
+    /// Whether the first look at the draw has a result.
+    fn is_first_look(&self) -> bool {
+        self.again != Some(Again::NotStaged)
+    }
+
+    /// Whether that result was right.
+    fn was_right(&self) -> bool {
+        self.is_right && self.again.is_none()
     }
 }
 
@@ -87,12 +119,15 @@ const PRODUCTS: [&str; 18] = [
 ];
 
 /// The product that a situation is named after.
-fn product(name: &str) -> &str {
+pub(super) fn product(name: &str) -> &str {
     name.split('-').find(|word| PRODUCTS.contains(word)).unwrap_or("origin")
 }
 
 /// A product with the version of its program, if it says one.
 fn with_version(product: &str) -> String {
+    if product == "origin" {
+        return format!("origin {}", env!("CARGO_PKG_VERSION"));
+    }
     let (program, flags): (_, &[&str]) = match product {
         "nginx" | "haproxy" | "apache" => (if product == "apache" { "apache2" } else { product }, &["-v"]),
         "go" | "caddy" => (product, &["version"]),
@@ -169,20 +204,24 @@ fn page(rows: &[Row]) -> String {
     }
     let mut text = HEAD.to_owned();
     for ((causes, server), rows) in all {
-        let right = rows.iter().filter(|row| row.is_right).count();
-        let confirmed =
-            rows.iter().filter_map(|row| row.change.as_ref().filter(|change| change.is_confirmed));
+        let looks: Vec<_> = rows.iter().filter(|row| row.is_first_look()).collect();
+        let first = looks.iter().filter(|row| row.was_right()).count();
+        let changes = rows.iter().filter(|row| row.is_right).filter_map(|row| row.change.as_ref());
+        let confirmed = changes.filter(|change| change.is_confirmed);
         let best = confirmed.max_by(|a, b| a.effect[0].total_cmp(&b.effect[0]));
         let (change, effect) =
             best.map_or_else(Default::default, |change| (change.what.clone(), effect_words(change.effect)));
-        let _ = writeln!(text, "| {causes} | {server} | {right} of {} | {change} | {effect} |", rows.len());
+        let _ = writeln!(text, "| {causes} | {server} | {first} of {} | {change} | {effect} |", looks.len());
     }
-    let healthy: Vec<&Row> = rows.iter().filter(|row| row.planted.is_empty()).collect();
-    let wrong = healthy.iter().filter(|row| !row.is_right).count();
+    let healthy: Vec<&Row> =
+        rows.iter().filter(|row| row.planted.is_empty() && row.is_first_look()).collect();
+    let wrong = healthy.iter().filter(|row| !row.was_right()).count();
+    let unsound = healthy.iter().filter(|row| row.was_right() && row.unsound).count();
     let _ = write!(
         text,
-        "\nIn {} healthy systems, drawn at random as well, {wrong} had a cause named.\n",
-        healthy.len()
+        "\nOf {} healthy systems, drawn at random as well, {wrong} had a cause named. On a machine that was too busy to measure, {unsound} \
+         more had no verdict.\n",
+        healthy.len() - unsound
     );
     text
 }
@@ -205,6 +244,8 @@ mod tests {
                 effect: [ratio, ratio / 2.0, ratio * 2.0],
             }),
             removed: None,
+            again: None,
+            unsound: false,
         }
     }
 
@@ -217,15 +258,55 @@ mod tests {
             row(&["LOSS101|LOSS102", "CONN101"], true, None),
             row(&[], true, None),
             row(&[], false, None),
+            Row { unsound: true, ..row(&[], true, None) },
         ];
         let text = page(&rows);
         for line in [
-            "| CONN101 | nginx 1.22.1 | 2 of 3 | 4 connections | 3.00 × (1.50–6.00) |",
+            "| CONN101 | nginx 1.22.1 | 2 of 3 | no limit | 2.00 × (1.00–4.00) |",
             "| LOSS101 or LOSS102 and CONN101 | nginx 1.22.1 | 1 of 1 |  |  |",
-            "In 2 healthy systems, drawn at random as well, 1 had a cause named.",
+            "Of 2 healthy systems, drawn at random as well, 1 had a cause named. On a machine that was too busy to measure, 1 more had no \
+             verdict.",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn only_the_first_look_at_a_draw_counts() {
+        let again = |again: Again| Row {
+            again: Some(again),
+            ..row(&["CONN101"], true, Some(("no limit", true, 2.0)))
+        };
+        let line = |rows: &[Row]| {
+            let text = page(rows);
+            text.lines().find(|line| line.starts_with("| CONN101 |")).unwrap().to_owned()
+        };
+        let first = row(&["CONN101"], true, None);
+        let effect = "no limit | 2.00 × (1.00–4.00) |";
+        let rows = [first.clone(), again(Again::Wrong)];
+        assert_eq!(line(&rows), format!("| CONN101 | nginx 1.22.1 | 1 of 2 | {effect}"));
+        let rows = [first, again(Again::NotStaged)];
+        assert_eq!(line(&rows), format!("| CONN101 | nginx 1.22.1 | 1 of 1 | {effect}"));
+        let healthy = |again: Again| Row { again: Some(again), ..row(&[], true, None) };
+        let text = page(&[row(&[], true, None), healthy(Again::Wrong), healthy(Again::NotStaged)]);
+        assert!(text.contains("Of 2 healthy systems, drawn at random as well, 1 had"), "{text}");
+    }
+
+    #[test]
+    fn a_record_has_a_line_for_each_draw_and_what_is_unusual_only_where_it_is() {
+        let plain = row(&["CONN101"], true, None);
+        let text = serde_json::to_string(&plain).unwrap();
+        assert!(!text.contains("again") && !text.contains("unsound"), "{text}");
+        assert_eq!(serde_json::from_str::<Row>(&text).unwrap(), plain);
+        let odd = Row { again: Some(Again::NotStaged), unsound: true, ..plain };
+        let text = serde_json::to_string(&odd).unwrap();
+        assert!(text.contains(r#""again":"not-staged""#), "{text}");
+        assert_eq!(serde_json::from_str::<Row>(&text).unwrap(), odd);
+    }
+
+    #[test]
+    fn our_origin_has_the_version_of_h2lab() {
+        assert_eq!(with_version("origin"), format!("origin {}", env!("CARGO_PKG_VERSION")));
     }
 
     #[test]

@@ -59,7 +59,10 @@ impl Share {
 struct Score {
     one: Share,
     two: Share,
+    /// Of those that h2lab could measure.
     healthy_with_findings: Share,
+    /// Healthy situations that h2lab could not measure, and in which it named no cause: they show nothing either way.
+    without_verdict: u32,
     overlapping: Share,
     /// How often each planted cause was found as which.
     matrix: BTreeMap<(String, String), u32>,
@@ -71,6 +74,7 @@ impl Score {
     fn add(&mut self, name: &str, situation: &Situation, found: &Found) {
         let is_right = is_right(situation, found);
         match situation.planted.len() {
+            0 if is_right && found.unsound => self.without_verdict += 1,
             0 => self.healthy_with_findings.count(!is_right),
             1 => self.one.count(is_right),
             _ => self.two.count(is_right),
@@ -99,6 +103,23 @@ impl Score {
             self.overlapping.count(overlap(change.effect, removed));
         }
     }
+
+    fn judge(&self, outcome: &mut ItemOutcome, is_whole: bool) {
+        let Self { one, two, healthy_with_findings: wrong, overlapping, .. } = *self;
+        outcome.note(format!("of one planted cause: {}; of two: {}", one.words(), two.words()));
+        let both = Share { hits: one.hits + two.hits, trials: one.trials + two.trials };
+        for (kind, share) in [("one", one), ("two", two)].into_iter().filter(|(_, share)| share.trials == 0) {
+            judge(outcome, is_whole, share, true, &format!("situations with {kind} planted"));
+        }
+        judge(outcome, is_whole, both, both.is_at_least(RIGHT), "right cause first");
+        judge(outcome, is_whole, wrong, wrong.hits == 0, "findings in healthy situations");
+        if self.without_verdict > 0 {
+            outcome
+                .note(format!("healthy situations without a verdict, not counted: {}", self.without_verdict));
+        }
+        let what = "the effects of the experiment and of really taking the cause away overlap";
+        judge(outcome, is_whole, overlapping, overlapping.is_at_least(OVERLAPS), what);
+    }
 }
 
 /// Causes in a line.
@@ -107,19 +128,30 @@ fn named(causes: &[String], none: &str) -> String {
 }
 
 /// Whether the intervals of two effects have a value in common.
-fn overlap([_, low, high]: [f64; 3], [_, of_low, of_high]: [f64; 3]) -> bool {
+pub(super) fn overlap([_, low, high]: [f64; 3], [_, of_low, of_high]: [f64; 3]) -> bool {
     low <= of_high && of_low <= high
 }
 
+/// Checks a share, of which a whole run must have trials; a part of one may leave a kind out.
+fn judge(outcome: &mut ItemOutcome, is_whole: bool, share: Share, holds: bool, what: &str) {
+    match share.trials {
+        0 if is_whole => outcome.check(false, format!("{what}: nothing was measured")),
+        0 => outcome.note(format!("{what}: not measured")),
+        _ => outcome.check(holds, format!("{what}: {}", share.words())),
+    }
+}
+
 /// The score of what is kept in `folder`, with the matrix of what was planted and what was found first; a table of all in its
-/// `table.md`.
-pub fn score(situations: &BTreeMap<String, Situation>, folder: &Path) -> Result<ItemOutcome> {
+/// `table.md`. Of a whole run, in which nothing was left out with `--only`, every kind of situation must have been measured.
+pub fn score(situations: &BTreeMap<String, Situation>, folder: &Path, is_whole: bool) -> Result<ItemOutcome> {
     let mut outcome = ItemOutcome::default();
     let mut score = Score::default();
     let mut record = String::new();
+    let mut measured = 0_u32;
     for (name, situation) in situations {
         let Ok(text) = fs::read_to_string(folder.join(format!("{name}.json"))) else { continue };
         let found: Found = serde_json::from_str(&text)?;
+        measured += 1;
         score.add(name, situation, &found);
         let _ = writeln!(record, "{}", serde_json::to_string(&Row::new(name, situation, &found))?);
         if !is_right(situation, &found) {
@@ -127,7 +159,8 @@ pub fn score(situations: &BTreeMap<String, Situation>, folder: &Path) -> Result<
             outcome.note(format!("{name}: {expected}; found {}", named(&found.all(), "none")));
         }
     }
-    ensure!(!score.matrix.is_empty(), "no situation was measured with this build and seed");
+    ensure!(measured > 0, "no situation was measured with this build and seed");
+    outcome.note(format!("measured: {measured} of {}", situations.len()));
     for ((planted, found), count) in &score.matrix {
         outcome.note(format!("{planted:<24} found as {found:<24} {count}"));
     }
@@ -138,18 +171,7 @@ pub fn score(situations: &BTreeMap<String, Situation>, folder: &Path) -> Result<
     let path = folder.join("record.jsonl");
     fs::write(&path, record)?;
     outcome.note(format!("for `cargo xtask confirmed`: {}", path.display()));
-    let both = Share { hits: score.one.hits + score.two.hits, trials: score.one.trials + score.two.trials };
-    outcome.note(format!("of one planted cause: {}; of two: {}", score.one.words(), score.two.words()));
-    outcome.check(both.is_at_least(RIGHT), format!("right cause first: {}", both.words()));
-    let wrong = score.healthy_with_findings;
-    outcome.check(wrong.hits == 0, format!("findings in healthy situations: {}", wrong.words()));
-    outcome.check(
-        score.overlapping.is_at_least(OVERLAPS),
-        format!(
-            "the effects of the experiment and of really taking the cause away overlap: {}",
-            score.overlapping.words()
-        ),
-    );
+    score.judge(&mut outcome, is_whole);
     Ok(outcome)
 }
 
@@ -195,43 +217,103 @@ mod tests {
         Found { observed: vec!["HOST106".to_owned()], ..Found::default() }
     }
 
-    #[test]
-    fn what_is_kept_is_counted_by_kind_and_listed() {
-        let folder = tempfile::tempdir().unwrap();
-        let situation = |planted: &[&str]| Situation {
+    fn situation(planted: &[&str]) -> Situation {
+        Situation {
             planted: planted.iter().map(|cause| (*cause).to_owned()).collect(),
             ..Situation::default()
-        };
-        let situations = BTreeMap::from([
+        }
+    }
+
+    fn found(causes: &[&str]) -> Found {
+        Found { causes: causes.iter().map(|cause| (*cause).to_owned()).collect(), ..Found::default() }
+    }
+
+    /// What the experiment shows, and what really taking the cause away does.
+    fn with_effects(found: Found, [effect, removed]: [[f64; 3]; 2]) -> Found {
+        let change = Some(Change { what: "x".to_owned(), is_confirmed: true, effect });
+        Found { change, removed: Some(removed), ..found }
+    }
+
+    fn keep(folder: &Path, name: &str, found: &Found) {
+        fs::write(folder.join(format!("{name}.json")), serde_json::to_string(found).unwrap()).unwrap();
+    }
+
+    fn figures(outcome: &ItemOutcome) -> String {
+        outcome.figures().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    }
+
+    /// One of each kind, and one more.
+    fn situations() -> BTreeMap<String, Situation> {
+        BTreeMap::from([
             ("one".to_owned(), situation(&["LOSS101"])),
             ("two".to_owned(), situation(&["LOSS101", "CONN101"])),
             ("well".to_owned(), situation(&[])),
             ("unmeasured".to_owned(), situation(&[])),
-        ]);
-        let keep = |name: &str, causes: &[&str], effects: Option<[[f64; 3]; 2]>| {
-            let causes = causes.iter().map(|cause| (*cause).to_owned()).collect();
-            let change =
-                effects.map(|[effect, _]| Change { what: "x".to_owned(), is_confirmed: true, effect });
-            let removed = effects.map(|[_, removed]| removed);
-            let found = Found { causes, change, removed, ..Found::default() };
-            let text = serde_json::to_string(&found).unwrap();
-            fs::write(folder.path().join(format!("{name}.json")), text).unwrap();
-        };
-        assert!(score(&situations, folder.path()).is_err(), "nothing was measured");
-        keep("one", &["LOSS101"], Some([[2.0, 1.5, 3.0], [2.5, 2.0, 3.0]]));
-        keep("two", &["CONN101", "LOSS101"], None);
-        fs::write(folder.path().join("well.json"), serde_json::to_string(&observed()).unwrap()).unwrap();
-        let outcome = score(&situations, folder.path()).unwrap();
+        ])
+    }
+
+    const EFFECTS: [[f64; 3]; 2] = [[2.0, 1.5, 3.0], [2.5, 2.0, 3.0]];
+
+    #[test]
+    fn what_is_kept_is_counted_by_kind_and_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (place, situations) = (folder.path(), situations());
+        let score = || score(&situations, place, true);
+        assert!(score().is_err(), "nothing was measured");
+        keep(place, "one", &with_effects(found(&["LOSS101"]), EFFECTS));
+        keep(place, "two", &found(&["CONN101", "LOSS101"]));
+        keep(place, "well", &observed());
+        let outcome = score().unwrap();
         assert!(outcome.holds(), "{:?}", outcome.figures());
-        let table = fs::read_to_string(folder.path().join("table.md")).unwrap();
+        assert!(figures(&outcome).contains("measured: 3 of 4"), "{}", figures(&outcome));
+        let table = fs::read_to_string(place.join("table.md")).unwrap();
         assert!(
             table.contains("| one |  | LOSS101 | LOSS101 | yes | 2.00 × (1.50–3.00) | 2.50 × (2.00–3.00) |"),
             "{table}"
         );
-        keep("well", &["LOSS101"], None);
-        assert!(!score(&situations, folder.path()).unwrap().holds(), "a finding in a healthy one");
-        keep("well", &[], None);
-        keep("two", &["LOSS101"], None);
-        assert!(!score(&situations, folder.path()).unwrap().holds(), "one of two right is below 95 %");
+        keep(place, "well", &found(&["LOSS101"]));
+        assert!(!score().unwrap().holds(), "a finding in a healthy one");
+        keep(place, "well", &found(&[]));
+        keep(place, "two", &found(&["LOSS101"]));
+        assert!(!score().unwrap().holds(), "one of two right is below 95 %");
+    }
+
+    #[test]
+    fn a_whole_run_fails_without_one_of_the_kinds_and_a_part_of_one_says_which_it_lacks() {
+        let all = [
+            ("one", with_effects(found(&["LOSS101"]), EFFECTS), "situations with one planted"),
+            ("two", found(&["CONN101", "LOSS101"]), "situations with two planted"),
+            ("well", found(&[]), "findings in healthy situations"),
+        ];
+        for (left_out, _, what) in &all {
+            let folder = tempfile::tempdir().unwrap();
+            for (name, found, _) in all.iter().filter(|(name, ..)| name != left_out) {
+                keep(folder.path(), name, found);
+            }
+            let says = figures(&score(&situations(), folder.path(), true).unwrap());
+            assert!(says.contains(&format!("FAIL {what}: nothing was measured")), "{says}");
+            let part = score(&situations(), folder.path(), false).unwrap();
+            let says = figures(&part);
+            assert!(part.holds() && says.contains(&format!("     {what}: not measured")), "{says}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for (name, found, _) in &all {
+            keep(folder.path(), name, &Found { removed: None, ..found.clone() });
+        }
+        let [whole, part] = [true, false].map(|whole| score(&situations(), folder.path(), whole).unwrap());
+        assert!(!whole.holds() && part.holds(), "nothing was really taken away: {}", figures(&whole));
+    }
+
+    #[test]
+    fn a_healthy_situation_without_a_verdict_does_not_count_and_one_with_a_cause_does() {
+        let unsound = |causes: &[&str]| Found { unsound: true, ..found(causes) };
+        let counted = |found: &Found| {
+            let mut score = Score::default();
+            score.add("x", &situation(&[]), found);
+            (score.healthy_with_findings.hits, score.healthy_with_findings.trials, score.without_verdict)
+        };
+        assert_eq!(counted(&unsound(&[])), (0, 0, 1));
+        assert_eq!(counted(&unsound(&["LOSS101"])), (1, 1, 0));
+        assert_eq!(counted(&found(&[])), (0, 1, 0));
     }
 }

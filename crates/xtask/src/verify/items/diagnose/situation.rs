@@ -67,10 +67,11 @@ pub enum Range {
 }
 
 /// The files with situations.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("situations.toml", include_str!("situations.toml")),
     ("situations/servers.toml", include_str!("situations/servers.toml")),
     ("situations/limits.toml", include_str!("situations/limits.toml")),
+    ("situations/failed.toml", include_str!("situations/failed.toml")),
     ("situations/two.toml", include_str!("situations/two.toml")),
     ("situations/clients.toml", include_str!("situations/clients.toml")),
     ("situations/tomcat.toml", include_str!("situations/tomcat.toml")),

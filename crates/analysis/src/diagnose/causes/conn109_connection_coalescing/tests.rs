@@ -1,0 +1,59 @@
+//! Both sides of every threshold.
+
+use crate::diagnose::testing::Scene;
+use crate::diagnose::{Confidence, Finding, findings, run};
+use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
+use h2lab_model::record::{CellRecord, Outcome};
+use h2lab_model::workload::Protocol;
+
+fn finding(record: CellRecord) -> Option<Finding> {
+    run(&[record]).into_iter().find(|finding| finding.rule == "CONN109")
+}
+
+/// `requests` requests, of which `refused` are answered with this status.
+fn scene(protocol: Protocol, requests: u32, refused: usize, status: u16) -> CellRecord {
+    let scene = (0..requests).fold(Scene::new(protocol), |scene, n| {
+        let at = 100 + u64::from(n);
+        scene.request(0, 2 * n + 1, at, at + 25, at + 25)
+    });
+    let mut record = scene.record();
+    for sample in record.samples.edit().iter_mut().take(refused) {
+        (sample.outcome, sample.status) = (Outcome::Status, status);
+    }
+    record
+}
+
+#[test]
+fn requests_answered_with_421_are_found_with_what_a_client_must_do() {
+    let found = finding(scene(Protocol::H2, 10, 2, 421)).expect("a finding");
+    assert_eq!(
+        found.symptom,
+        "the server answered 421 Misdirected Request to 2 of 10 requests: on the connection that they came on it does \
+         not serve their host"
+    );
+    assert_eq!((found.confidence, found.fixes.len()), (Confidence::Inferred, 2));
+    assert!((found.cost_share - 0.2).abs() < 1e-9 && found.of_failures);
+}
+
+#[test]
+fn one_answer_few_of_many_other_statuses_and_http1_are_none() {
+    assert_eq!(finding(scene(Protocol::H2, 10, 1, 421)), None);
+    assert!(finding(scene(Protocol::H2, 2_000, 2, 421)).is_some());
+    assert_eq!(finding(scene(Protocol::H2, 2_001, 2, 421)), None);
+    assert_eq!(finding(scene(Protocol::H2, 10, 10, 404)), None);
+    assert_eq!(finding(scene(Protocol::H1s, 10, 10, 421)), None);
+}
+
+#[test]
+fn a_host_that_is_not_served_over_http1_either_is_none() {
+    let beside = |of_http1: usize| {
+        let mut other = scene(Protocol::H1s, 100, of_http1, 421);
+        other.cell.index = 1;
+        let cell = scene(Protocol::H2, 100, 20, 421);
+        let [first, second] = [&other, &cell].map(|record| CellSummary::of(&[record]));
+        let verdict = CellVerdict { conclusion: Conclusion::Slower, ..verdict_on(&first, &second, 1) };
+        findings(&[cell, other], &[verdict]).into_iter().any(|finding| finding.rule == "CONN109")
+    };
+    assert!(beside(0) && beside(9));
+    assert!(!beside(10) && !beside(20), "half as many and more");
+}

@@ -1,0 +1,97 @@
+//! Both sides of every threshold.
+
+use crate::diagnose::testing::Scene;
+use crate::diagnose::{Finding, run};
+use h2lab_model::record::{CellRecord, OriginCounts, ServerSummary};
+use h2lab_model::scenario::Target;
+use h2lab_model::workload::Protocol;
+
+fn finding(record: CellRecord) -> Option<Finding> {
+    run(&[record]).into_iter().find(|finding| finding.rule == "PROXY101")
+}
+
+/// Two connections, each with a request all the time.
+const FULL: OriginCounts = OriginCounts {
+    requests: 100,
+    connections: 2,
+    multiplexed: 0,
+    most_busy: 2,
+    busy_ns: 200_000_000,
+    wall_ns: 100_000_000,
+    writes: 0,
+    frames: 0,
+};
+
+/// Four requests come to `HAProxy` at once, over a path of 25 ms. Its upstream takes 50 ms for each, and has two of them at a
+/// time.
+fn record(protocol: Protocol, counts: OriginCounts) -> CellRecord {
+    let scene = Scene::new(protocol).request(0, 1, 100, 175, 175).request(0, 3, 100, 175, 175);
+    let mut record = scene.request(0, 5, 100, 225, 225).request(0, 7, 100, 225, 225).record();
+    record.cell.target = Target::Sut { name: "haproxy".to_owned() };
+    record.server = Some(ServerSummary {
+        name: "haproxy".to_owned(),
+        version: "2.6.12".to_owned(),
+        origin: Some(counts),
+        ..ServerSummary::default()
+    });
+    record
+}
+
+#[test]
+fn requests_that_wait_for_one_of_a_few_upstream_connections_are_told_with_what_would_carry_more() {
+    let found = finding(record(Protocol::H2c, FULL)).expect("a finding");
+    assert!(
+        found.symptom.starts_with("haproxy asked its upstream over HTTP/1.1, one request at a time on each"),
+        "{}",
+        found.symptom
+    );
+    let most = "at most 2 connections, while up to 4 were in flight on 1 HTTP/2 connection:";
+    assert!(found.symptom.contains(most), "{}", found.symptom);
+    // Two of four waited for 50 ms, of 75, 75, 125 and 125 ms.
+    assert!((found.cost_share - 100.0 / 400.0).abs() < 1e-6, "{}", found.cost_share);
+    let settings: Vec<&str> = found.fixes.iter().map(|fix| fix.setting.as_str()).collect();
+    assert!(settings[0].contains("proto h2") && settings[1].contains("maxconn 4"), "{settings:?}");
+    assert!(!found.is_observation());
+    let h3 = finding(record(Protocol::H3, FULL)).expect("a finding");
+    assert!(h3.symptom.contains("in flight on 1 HTTP/3 connection:"), "{}", h3.symptom);
+}
+
+#[test]
+fn connections_that_were_not_busy_all_the_time_were_no_limit() {
+    let busy = |busy_ns| finding(record(Protocol::H2c, OriginCounts { busy_ns, ..FULL }));
+    assert!(busy(161_000_000).is_some());
+    assert_eq!(busy(159_000_000), None, "something else held the requests up");
+    let enough = OriginCounts { most_busy: 4, busy_ns: 400_000_000, ..FULL };
+    assert_eq!(finding(record(Protocol::H2c, enough)), None, "the upstream had all of them");
+}
+
+#[test]
+fn a_hundred_requests_are_wanted() {
+    assert_eq!(finding(record(Protocol::H2c, OriginCounts { requests: 99, ..FULL })), None);
+}
+
+#[test]
+fn a_connection_for_every_second_request_is_observed_and_nothing_is_advised() {
+    let dialled =
+        |connections| finding(record(Protocol::H2c, OriginCounts { connections, most_busy: 4, ..FULL }));
+    let found = dialled(50).expect("an observation");
+    assert!(found.is_observation() && found.fixes.is_empty(), "{found:?}");
+    let opened = "haproxy opened 50 connections to its upstream for 100 requests";
+    assert!(found.symptom.starts_with(opened), "{}", found.symptom);
+    assert_eq!(dialled(49), None);
+    let both = finding(record(Protocol::H2c, OriginCounts { connections: 50, ..FULL })).expect("a finding");
+    assert!(both.fixes.iter().any(|fix| fix.setting.starts_with("http-reuse")), "{:?}", both.fixes);
+}
+
+#[test]
+fn what_looks_alike_is_silent() {
+    assert_eq!(finding(record(Protocol::H1, FULL)), None, "the front does not multiplex either");
+    let h2 = OriginCounts { multiplexed: 1, ..FULL };
+    assert_eq!(finding(record(Protocol::H2c, h2)), None, "the upstream is asked over HTTP/2");
+    let mut own = record(Protocol::H2c, FULL);
+    own.cell.target = Target::Origin;
+    assert_eq!(finding(own), None, "our origin is no upstream");
+    let mut unknown = record(Protocol::H2c, FULL);
+    unknown.server = None;
+    assert_eq!(finding(unknown), None, "no proxy of ours");
+}
