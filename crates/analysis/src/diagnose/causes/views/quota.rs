@@ -172,9 +172,9 @@ mod tests {
         Scene::ended((1..).zip(requests).map(|(second, &requests)| (0, 1_000 * second, requests)))
     }
 
-    /// So many connections that ended 30 ms after they began, each after its only request.
-    fn after_one(count: u64) -> Scene {
-        Scene::ended((1..=count).map(|second| (1_000 * second - 30, 1_000 * second, 1)))
+    /// So many connections that ended 30 ms after they began, each after a few requests.
+    fn young(count: u64, requests: u32) -> Scene {
+        Scene::ended((1..=count).map(|second| (1_000 * second - 30, 1_000 * second, requests)))
     }
 
     /// Connections that ended at these times, each after 1,000 requests.
@@ -212,9 +212,9 @@ mod tests {
             (after(&[1_000, 1_001, 976]), None, "different streams: a reload or a maximum age"),
             (after(&[1_000, 1_000, 501, 389]), None, "two of four agree by chance"),
             (after(&[1_000, 1_000, 501]), Some("exactly 1000"), "two of three do not"),
-            (after_one(4), None, "few that ended after their only request"),
-            (after_one(5), Some("exactly 1"), "enough that did"),
-            (after(&[2, 2]), Some("exactly 2"), "two are enough where it was not the only one"),
+            (young(4, 1), None, "few that ended after their only request"),
+            (young(5, 1), Some("exactly 1"), "enough that did"),
+            (young(2, 2), Some("exactly 2"), "two are enough where it was not the only one"),
             (at(&[1_000, 1_050, 1_020]), None, "one moment, 50 ms: a reload that finds an even load"),
             (at(&[1_000, 1_051, 1_020]), Some("exactly 1000"), "several moments"),
             (at(&[1_000, 1_010, 1_020, 1_030]), Some("exactly 1000 at once"), "many, and just as many"),
