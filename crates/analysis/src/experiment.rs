@@ -273,6 +273,13 @@ pub struct Hop {
 }
 
 impl Hop {
+    /// Over the protocol that is examined if it is the slow one, and sound at both hops; else as [`Setup::hop`] says.
+    fn of_setup(run: &RunRecord, setup: &Setup, is_slower: bool) -> Option<Self> {
+        let examined = setup.direct.filter(|_| is_slower).map(|[_, direct]| [direct, setup.subject]);
+        let examined = examined.and_then(|cells| Self::of(run, cells)).filter(|hop| hop.medians.is_ok());
+        examined.or_else(|| Self::of(run, setup.hop?))
+    }
+
     fn of(run: &RunRecord, cells: [u32; 2]) -> Option<Self> {
         let [direct, via] = cells.map(|index| summary(&repetitions_of(run, index)));
         let both = [direct?, via?];
@@ -341,10 +348,12 @@ impl Experiment {
             Some(verdict_on(&twin?, &subject?, run.seed))
         });
         let trials: Vec<Trial> = trials.collect();
+        let verdict = twin.as_ref().map(|twin| verdict_on(twin, &subject, run.seed));
+        let is_slower = |verdict: &CellVerdict| verdict.is_slower() || verdict.is_slower_in_median_only();
         Some(Self {
-            verdict: twin.as_ref().map(|twin| verdict_on(twin, &subject, run.seed)),
             direct,
-            hop: setup.hop.and_then(|cells| Hop::of(run, cells)),
+            hop: Hop::of_setup(run, setup, verdict.as_ref().is_some_and(is_slower)),
+            verdict,
             metric,
             untried: setup.knobs.len() - trials.len(),
             trials,
@@ -378,7 +387,7 @@ impl Experiment {
         let is_open = |cell: u32| {
             let known = self.trials.iter().find(|trial| trial.cell == cell);
             known.is_none_or(|trial| {
-                let is_void = matches!(trial.outcome, Outcome::Void(_)) && made >= LOOKS[0];
+                let is_void = matches!(trial.outcome, Outcome::Void(_)) && trial.rounds >= LOOKS[0];
                 !(is_void || LOOKS.contains(&trial.rounds) && trial.outcome.is_final())
             })
         };

@@ -74,6 +74,10 @@ fn of_verdicts(report: &Report<'_>) -> Vec<String> {
         || neither.and_then(|both| pool(report, both.baseline).or_else(|| pool(report, both.cell)));
     let why = blamed.and_then(|cell| pool(report, cell).or_else(|| cause(report, cell)));
     sentences.extend(why.or_else(of_neither));
+    let setting = pairs::largest_between_conditions(report);
+    sentences.extend(setting.map(|pair| sentences::pair(report, pair)));
+    let worse = setting.filter(|_| blamed.is_none()).and_then(pairs::worse);
+    sentences.extend(worse.and_then(|cell| cause(report, cell)));
     let compared = report.analysis.verdicts.iter().flat_map(|verdict| [verdict.baseline, verdict.cell]);
     sentences.extend(failing(report, compared));
     sentences
@@ -542,6 +546,8 @@ fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
     match sound.as_slice() {
         [] => {}
         [one] => sentences.push(format!("{}.", figure(one))),
+        // What clients did at several places is not the same work: nothing is better or worse.
+        several if report.is_of_packets() => sentences.push(of_places(several, figure)),
         [best, .., worst] => sentences.push(format!("From {} to {}.", figure(best), figure(worst))),
     }
     let void: Vec<&CellSummary> = cells.iter().filter(|summary| is_without_result(summary)).collect();
@@ -559,6 +565,19 @@ fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
     let why = |cell| pool(report, cell).or_else(|| cause(report, cell));
     sentences.extend(blamed.and_then(|summary| why(summary.cell.index)));
     sentences
+}
+
+/// The figures of the places with most requests: `p95 38.6 ms (one HTTP/2 connection at …); p95 428 ms (…).`
+fn of_places(cells: &[&CellSummary], figure: impl Fn(&CellSummary) -> String) -> String {
+    /// More than this many are counted.
+    const TOLD: usize = 3;
+    let mut cells = cells.to_vec();
+    cells.sort_by_key(|summary| std::cmp::Reverse(summary.requests.sent));
+    let told: Vec<String> = cells.iter().take(TOLD).map(|summary| figure(summary)).collect();
+    let rest = cells.len().saturating_sub(TOLD) as u64;
+    let more =
+        if rest > 0 { format!("; {} with fewer requests", plural(rest, "cell")) } else { String::new() };
+    format!("{}{more}.", told.join("; "))
 }
 
 /// What slow requests waited for most, where that was analysed: in the cell where they waited longest.

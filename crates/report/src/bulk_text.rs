@@ -1,7 +1,7 @@
 //! The summary of a bulk transfer for a terminal: what was carried over wall-clock time first, then how evenly, then what limited
 //! it. Files that are not complete are always listed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::answer;
@@ -103,7 +103,7 @@ pub(super) fn parts(record: &BulkRecord) -> BulkParts {
     BulkParts {
         answer: answered(record, &summary),
         lines: page.lines,
-        files: in_order(record).map(file).collect(),
+        files: each_file(record).iter().map(Listed::line).collect(),
     }
 }
 
@@ -286,15 +286,45 @@ fn in_order(record: &BulkRecord) -> impl Iterator<Item = &TransferRecord> {
     transfers().filter(|one| !is_fine(one)).chain(transfers().filter(|one| is_fine(one)))
 }
 
+/// Transfers of a file that came to the same: one is fetched over and over for a time (`-z`).
+struct Listed {
+    words: String,
+    times: u64,
+    is_fine: bool,
+}
+
+impl Listed {
+    fn line(&self) -> String {
+        let again = if self.times > 1 { format!(", {} times", count(self.times)) } else { String::new() };
+        format!("{}{again}", self.words)
+    }
+}
+
+/// What is listed of the files, those that are not complete first.
+fn each_file(record: &BulkRecord) -> Vec<Listed> {
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut files: Vec<Listed> = Vec::new();
+    for transfer in in_order(record) {
+        let words = file(transfer);
+        let place = *places.entry(words.clone()).or_insert(files.len());
+        match files.get_mut(place) {
+            Some(known) => known.times += 1,
+            None => files.push(Listed { words, times: 1, is_fine: is_fine(transfer) }),
+        }
+    }
+    files
+}
+
 /// Each file with its checksum; those that are not complete first, and all of them.
 fn files(page: &mut Page, record: &BulkRecord) {
     page.heading("Each file");
-    let fine = record.transfers.iter().filter(|one| is_fine(one)).count();
-    let others = record.transfers.len() - fine;
-    for transfer in in_order(record).take(others + LISTED) {
-        paragraph(&mut page.out, page.style, "- ", &file(transfer));
+    let files = each_file(record);
+    let others = files.iter().filter(|one| !one.is_fine).count();
+    let (listed, left) = files.split_at((others + LISTED).min(files.len()));
+    for one in listed {
+        paragraph(&mut page.out, page.style, "- ", &one.line());
     }
-    let more = fine.saturating_sub(LISTED) as u64 + record.overflow.files;
+    let more = left.iter().map(|one| one.times).sum::<u64>() + record.overflow.files;
     if more > 0 {
         paragraph(&mut page.out, page.style, "- ", &format!("and {} more complete", count(more)));
     }

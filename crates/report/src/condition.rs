@@ -161,6 +161,8 @@ fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
             aspects.push(Aspect::new("up", direction("uplink", &link.uplink)));
             aspects.push(Aspect::new("down", direction("downlink", &link.downlink)));
         }
+        // Over what the packets of a capture went is not known.
+        None if report.is_of_packets() => {}
         None if matches!(&cell.target, Target::Url { url } if !is_loopback(url)) => {
             aspects.push(Aspect::new("link", "live network, no emulation".to_owned()));
         }

@@ -6,6 +6,7 @@ mod interchange;
 mod open;
 mod remedy;
 mod repeat;
+mod said;
 mod since;
 
 use std::fmt::Write;
@@ -13,6 +14,7 @@ use std::fmt::Write;
 use h2lab_analysis::diagnose::{Confidence, Finding};
 use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
 use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion, Failed, redirect, refusal};
+use h2lab_model::experiment::Knob;
 use std::time::Duration;
 
 use super::format::{NOT_RESOLVED, interval_of, millis_unit, plural, rate, ratio};
@@ -25,6 +27,7 @@ pub(crate) use interchange::rules;
 pub use interchange::{junit_of_findings, sarif_of_findings};
 pub use open::UncheckedDocument;
 pub use remedy::{FixDocument, Fixing};
+pub use said::Said;
 pub use since::{SinceDocument, since_document, since_text};
 
 /// A run of `diagnose` and what its experiment shows.
@@ -46,6 +49,8 @@ pub struct Diagnosis<'a> {
     pub unread: Option<u64>,
     /// How long the command took until its results were written; `None` where it is only read.
     pub took: Option<Duration>,
+    /// Why the run ended before its end, where that was not the user: `No space left on device`.
+    pub failure: Option<&'a str>,
 }
 
 /// The columns of the table of trials.
@@ -85,11 +90,7 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
         let _ = write!(out, "\n{NONE}\n");
     }
     out.push('\n');
-    let looked = format!(
-        "{} Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
-        looked_for(false)
-    );
-    paragraph(&mut out, style, "", &looked);
+    paragraph(&mut out, style, "", &Said::of_run(report).looked);
     text::places(&mut out, report, style);
     out.push('\n');
     super::answer::text(&mut out, report, style);
@@ -99,28 +100,15 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
 /// What a capture shows, for a terminal: the findings, what cannot be known from it, what was seen in it, and how many causes were
 /// looked for. No request was read on `unread` connections of it.
 pub fn of_capture(report: &Report<'_>, unread: u64, style: TextStyle) -> String {
-    let looked =
-        format!("{} {} Nothing was measured, changed or compared.", seen(report, unread), looked_for(false));
-    of_packets(report, NONE, &looked, style)
+    let said = Said::of_capture(report, unread);
+    of_packets(report, said.none, &said.looked, style)
 }
 
 /// What the connections of a client that the user named show, for a terminal; `is_ours` says that warnings name what
 /// our own server did. No request was read on `unread` connections of it.
 pub fn of_client(report: &Report<'_>, unread: u64, is_ours: bool, style: TextStyle) -> String {
-    let none =
-        if is_ours { "Nothing was found that the client could change: see the warnings." } else { NONE };
-    let looked = format!(
-        "{} {} The client was run once and nothing was changed: what was found is observed, not confirmed. To confirm it, \
-         change the client as the fix says, and run the same command again.",
-        seen(report, unread),
-        looked_for(true)
-    );
-    let looked = if report.run.interrupted {
-        format!("Interrupted: this is what was seen until then. {looked}")
-    } else {
-        looked
-    };
-    of_packets(report, none, &looked, style)
+    let said = Said::of_client(report, unread, is_ours);
+    of_packets(report, said.none, &said.looked, style)
 }
 
 /// What a running sidecar has seen on its connections lately, for a terminal; `looked` says what that is and what was looked for.
@@ -252,7 +240,11 @@ impl Diagnosis<'_> {
     pub fn answer(&self) -> Vec<String> {
         let mut answer: Vec<String> = Vec::new();
         if self.report.run.interrupted {
-            let what = if self.is_server_gone() { "The server ended" } else { "Interrupted" };
+            let what = match self.failure {
+                _ if self.is_server_gone() => "The server ended".to_owned(),
+                Some(why) => format!("The run could not go on ({why})"),
+                None => "Interrupted".to_owned(),
+            };
             answer.push(format!("{what}: this is what was measured until then."));
         }
         if let Some(refused) = self.refused() {
@@ -286,6 +278,9 @@ impl Diagnosis<'_> {
             answer.push(match self.experiment.untried as u64 {
                 _ if self.report.run.interrupted && self.is_server_gone() => {
                     "No change was tried: the server had ended before.".to_owned()
+                }
+                _ if self.report.run.interrupted && self.failure.is_some() => {
+                    "No change was tried: the run had ended before.".to_owned()
                 }
                 _ if self.report.run.interrupted => {
                     "No change was tried: the run was interrupted before.".to_owned()
@@ -410,14 +405,27 @@ impl Diagnosis<'_> {
     fn confirmed(&self, best: &Trial) -> String {
         let its = |finding: &&Finding| best.knob.causes().contains(&finding.rule.as_str());
         let finding = self.findings().find(its);
-        let cause = finding.map_or(String::new(), |finding| format!(" ({})", finding.rule));
+        // No setting takes loss away: the experiment shows the cause, and the fixes follow from it.
+        let is_condition = best.knob == Knob::NoLoss;
+        let mut rules: Vec<&str> = self.findings().filter(its).map(|finding| finding.rule.as_str()).collect();
+        rules.truncate(if is_condition { rules.len() } else { 1 });
+        rules.sort_unstable();
+        rules.dedup();
+        let cause = if rules.is_empty() { String::new() } else { format!(" ({})", rules.join(", ")) };
         let effect = best.effect.map_or(String::new(), |effect| self.effect(&effect));
         let closes = best.closes.map_or(String::new(), |closes| {
             format!(", which closes {:.0} % of the difference", closes * 100.0)
         });
         let why = finding.map_or(String::new(), |finding| {
-            format!(" Cause: {}{}", sentence(&finding.symptom), super::answer::change(&self.report, finding))
+            let change = super::answer::change(&self.report, finding);
+            let untried = if is_condition && !change.is_empty() {
+                " That change follows from the cause; it is not what was tried."
+            } else {
+                ""
+            };
+            format!(" Cause: {}{change}{untried}", sentence(&finding.symptom))
         });
+        let shown = if is_condition { ": the loss is the cause" } else { "" };
         // Nothing that has to be explained, and yet there is something to gain.
         let is_alike = |verdict: &CellVerdict| {
             matches!(
@@ -428,7 +436,7 @@ impl Diagnosis<'_> {
         let is_alike = |verdict: &CellVerdict| is_alike(verdict) && !verdict.is_slower_in_median_only();
         let is_alike = self.experiment.verdict.as_ref().is_some_and(is_alike);
         let lead = if is_alike { "It can be faster all the same" } else { "Confirmed" };
-        format!("{lead}{cause}: with {}, {effect}{closes}.{why}", best.knob.words())
+        format!("{lead}{cause}: with {}, {effect}{closes}{shown}.{why}", best.knob.words())
     }
 
     /// `p99 improves 1.8 × (1.6–2.1; 120 ms to 66 ms)`.

@@ -76,7 +76,8 @@ impl Case {
         matches!(self.outcome, CaseOutcome::Failed { .. })
     }
 
-    const fn is_error(&self) -> bool {
+    /// Whether it could not be measured.
+    pub const fn is_error(&self) -> bool {
         matches!(self.outcome, CaseOutcome::Errored { .. })
     }
 }

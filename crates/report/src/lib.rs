@@ -54,7 +54,7 @@ pub use bulk_text::bulk_text;
 pub use causes::Explained;
 pub use csv::csv;
 pub use diagnosis::{
-    CauseDocument, Diagnosis, DiagnosisDocument, FixDocument, Fixing, SinceDocument, TrialDocument,
+    CauseDocument, Diagnosis, DiagnosisDocument, FixDocument, Fixing, Said, SinceDocument, TrialDocument,
     UncheckedDocument, junit_of_findings, of_capture as diagnosis_of_capture,
     of_client as diagnosis_of_client, of_run as diagnosis_of_run, of_sidecar as diagnosis_of_sidecar,
     sarif_of_findings, since_document, since_text,
@@ -69,12 +69,12 @@ pub use fleet_text::{fleet_plan_text, fleet_text};
 pub use format::{per_second, shell_line, without_flags};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
 pub use html::{
-    bulk_page, diagnosis_page, fleet_page, html, probe_page, sidecar_page, study_page, timeline_page,
-    timeline_svg,
+    bulk_page, diagnosis_page, findings_page, fleet_page, html, probe_page, sidecar_page, study_page,
+    timeline_page, timeline_svg,
 };
 pub use live::repetition_figures;
 pub use load_text::load_text;
-pub use markdown::markdown;
+pub use markdown::{markdown, markdown_of_findings};
 pub use notes::failing;
 pub use probe::{
     ProbeCauseDocument, ProbeDocument, junit, probe_document, probe_markdown, probe_text, sarif,
@@ -125,6 +125,12 @@ impl Report<'_> {
     fn is_of_packets(&self) -> bool {
         let mut measured = self.run.repetitions.iter().filter(|one| one.unsupported.is_none()).peekable();
         measured.peek().is_some() && measured.all(CellRecord::is_of_packets)
+    }
+
+    /// The seed of its random choices; `None` of a capture, in which nothing was drawn.
+    fn seed(&self) -> Option<u64> {
+        let seed = self.run.seed;
+        (seed != 0 || !self.is_of_packets()).then_some(seed)
     }
 
     /// What distinguishes the run from others: its folder, else when it began.

@@ -2,6 +2,7 @@
 
 use h2lab_analysis::stats::{CellState, CellSummary, Tail};
 use h2lab_model::record::CellRecord;
+use h2lab_model::workload::Arrival;
 
 use crate::format::{count, millis, rate};
 
@@ -12,7 +13,11 @@ pub fn repetition_figures(repetition: &CellRecord) -> Option<String> {
         return None;
     }
     let summary = CellSummary::of(&[repetition]);
-    let mut words = vec![format!("served {} of {}/s", rate(summary.served_rps), rate(summary.offered_rps))];
+    // A ramp ends at other rates than its mean.
+    let is_ramp = matches!(summary.cell.work.arrival, Arrival::Ramp { .. });
+    let mean = if is_ramp { " on average" } else { "" };
+    let (served, offered) = (rate(summary.served_rps), rate(summary.offered_rps));
+    let mut words = vec![format!("served {served} of {offered}/s{mean}")];
     match summary.response.percentiles() {
         Some(p) if summary.state == CellState::Ok => {
             let (name, tail) = match summary.response.tail() {
@@ -41,6 +46,17 @@ mod tests {
         assert!(figures.iter().any(|text| text.contains("/s, p50 25.1 ms, p95 ")), "{figures:?}");
         let unstable = figures.iter().find(|text| text.contains("unstable")).unwrap();
         assert!(unstable.starts_with("served ") && !unstable.contains(" ms"), "{unstable}");
+    }
+
+    #[test]
+    fn the_rate_of_a_ramp_is_an_average() {
+        let mut repetition = Fixture::new().run.repetitions.swap_remove(0);
+        let is_average =
+            |repetition: &CellRecord| repetition_figures(repetition).unwrap().contains("/s on average, ");
+        assert!(!is_average(&repetition));
+        repetition.cell.work.arrival =
+            Arrival::Ramp { from: 10.0, to: 50.0, over: std::time::Duration::from_secs(5), steps: 0 };
+        assert!(is_average(&repetition));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::table::Column;
 use super::{
     Condition, Report, answer, causes, condition, load_text, machines, notes, pairs, sentences, text,
 };
+use crate::diagnosis::Said;
 use h2lab_analysis::stats::{CellState, CellSummary, RampSteps, Tail};
 
 /// Of each run the answer, the verdicts, a table per condition, and the findings. Several runs are distinguished by their names.
@@ -19,6 +20,15 @@ pub fn markdown(reports: &[Report<'_>]) -> String {
     };
     let runs = reports.iter().map(|report| format!("# {}\n\n{}", title(report), one(report)));
     runs.collect::<Vec<_>>().join("\n")
+}
+
+/// What records show of which nothing was compared, with what is said beside the findings.
+pub fn markdown_of_findings(report: &Report<'_>, said: &Said) -> String {
+    let mut out = markdown(&[*report]);
+    for sentence in said.paragraphs() {
+        let _ = writeln!(out, "\n{}", escaped(&sentence));
+    }
+    out
 }
 
 /// A table: its titles, and whether each column stands left.
@@ -195,13 +205,9 @@ fn one(report: &Report<'_>) -> String {
         let _ = writeln!(out, "- recorded: {}", escaped(&level));
     }
     warnings(&mut out, report);
-    let _ = writeln!(
-        out,
-        "\n{} · seed {} · h2lab {}",
-        code(&shell_line(&report.run.command)),
-        report.run.seed,
-        report.run.version
-    );
+    let seed = report.seed().map_or(String::new(), |seed| format!(" · seed {seed}"));
+    let command = code(&shell_line(&report.run.command));
+    let _ = writeln!(out, "\n{command}{seed} · h2lab {}", report.run.version);
     out
 }
 

@@ -18,10 +18,11 @@ pub(super) struct Pairs {
     pub note: Option<String>,
 }
 
-/// The pairs of a run; `None` if no setting had several values.
+/// The pairs of a run; `None` if no setting had several values, or if the work was not the same since it is that of clients
+/// whose packets were read.
 pub(super) fn of(report: &Report<'_>) -> Option<Pairs> {
     let all = &report.analysis.pairs;
-    if all.is_empty() {
+    if all.is_empty() || report.is_of_packets() {
         return None;
     }
     let n = format::plural(all.len() as u64, "comparison");
@@ -145,10 +146,30 @@ fn note([alike, void]: [usize; 2]) -> Option<String> {
 
 /// The answer of a run whose cells are compared in nothing else: the setting that does most.
 pub(super) fn answer(report: &Report<'_>) -> Option<String> {
-    let all = &report.analysis.pairs;
+    largest(report, |_| true).map(|pair| sentences::pair(report, pair))
+}
+
+/// The largest difference that settings of whole conditions make: windows, sysctls, congestion control. Verdicts do not
+/// compare those.
+pub(super) fn largest_between_conditions<'a>(report: &Report<'a>) -> Option<&'a Pair> {
+    largest(report, |pair| !pair.setting.is_within_groups())
+}
+
+/// The largest difference among these pairs.
+fn largest<'a>(report: &Report<'a>, is_asked: impl Fn(&Pair) -> bool) -> Option<&'a Pair> {
+    let analysis = report.analysis;
     let ratio = |pair: &&Pair| pair.verdict.tail_ratio.map_or(f64::INFINITY, |tail| tail.ratio.ln().abs());
-    let most = all.iter().filter(|pair| is_difference(pair)).max_by(|a, b| ratio(a).total_cmp(&ratio(b)));
-    most.map(|pair| sentences::pair(report, pair))
+    let asked = analysis.pairs.iter().filter(|pair| is_asked(pair) && is_difference(pair));
+    asked.filter(|_| !report.is_of_packets()).max_by(|a, b| ratio(a).total_cmp(&ratio(b)))
+}
+
+/// The cell of a pair that is worse; `None` if only their usual requests differ.
+pub(super) const fn worse(pair: &Pair) -> Option<u32> {
+    match pair.verdict.conclusion {
+        Conclusion::Slower | Conclusion::Unstable { .. } => Some(pair.verdict.cell),
+        Conclusion::Faster | Conclusion::BaselineUnstable { .. } => Some(pair.verdict.baseline),
+        _ => None,
+    }
 }
 
 /// Appends them to a report for a terminal.
@@ -246,11 +267,15 @@ mod tests {
 
     #[test]
     fn numbers_of_connections_are_compared_with_each_other_by_their_names() {
-        let fixture = with_pairs(&[true]);
+        let mut fixture = with_pairs(&[true]);
         let pairs = of(&fixture.report()).expect("there are some");
         let [sentence] = pairs.sentences.as_slice() else { panic!("{:?}", pairs.sentences) };
         let words = "4 HTTP/2 connections are slower than one HTTP/2 connection: p9";
         assert!(sentence.contains(words), "{sentence}");
+        assert!(answer(&fixture.report()).is_some_and(|told| told == *sentence));
+        fixture.run.repetitions.iter_mut().for_each(|one| one.generator.wall_ns = 0);
+        assert!(of(&fixture.report()).is_none(), "clients of others did not do the same work");
+        assert_eq!(answer(&fixture.report()), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The report for a terminal.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::format::shell_line;
@@ -149,14 +150,31 @@ fn row(report: &Report<'_>, summary: &CellSummary) -> Vec<String> {
         match &summary.quic_client {
             // QUIC counts lost packets; it retransmits their data in new ones.
             Some(quic) => format!("{} lost/?", count(quic.packets_lost)),
+            None if report.is_of_packets() => {
+                format!("{}/{}", end(&summary.tcp_client), count(seen_again(report, summary.cell.index)))
+            }
             None => format!("{}/{}", end(&summary.tcp_client), end(&summary.tcp_server)),
         },
-        summary
-            .link
-            .as_ref()
-            .map_or("-".to_owned(), |l| format!("{}/{}", count(l.dropped_up), count(l.dropped_down))),
+        match &summary.link {
+            Some(link) => format!("{}/{}", count(link.dropped_up), count(link.dropped_down)),
+            // There is a link, and its drops are in no packet.
+            None if report.is_of_packets() && summary.cell.link.is_some() => "?".to_owned(),
+            None => "-".to_owned(),
+        },
     ]);
     row
+}
+
+/// How many segments of servers were seen again in the packets of a cell.
+fn seen_again(report: &Report<'_>, cell: u32) -> u64 {
+    let mut most: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+    for one in report.run.repetitions.iter().filter(|one| one.cell.index == cell) {
+        for tick in one.tcp.iter().filter(|tick| tick.server) {
+            let most = most.entry((one.cell.repetition, tick.connection)).or_default();
+            *most = (*most).max(tick.retransmits);
+        }
+    }
+    most.into_values().map(u64::from).sum()
 }
 
 /// Failures, and after a plus the requests that were cut off unfinished.
@@ -283,6 +301,35 @@ mod tests {
         let name = "Run ./h2lab-runs/20260131T120000Z-42 (h2lab compare --seed 42)";
         assert_eq!(headings, [name, "Run b (h2lab compare --seed 42)"]);
         assert!(both.contains(&alone), "each run is reported as it is alone");
+    }
+
+    #[test]
+    fn in_packets_segments_of_the_server_that_were_seen_again_are_its_retransmissions() {
+        let tick = |connection, retransmits, server| h2lab_base::counters::TcpTick {
+            at: h2lab_base::units::Time::ZERO,
+            connection,
+            retransmits,
+            cwnd: 10,
+            rtt_us: 1,
+            unacked: 0,
+            server,
+        };
+        let mut fixture = Fixture::new();
+        let mut summary = fixture.analysis.cells[0].clone();
+        summary.link = None;
+        let row_of = |fixture: &Fixture| row(&fixture.report(), &summary).split_off(COLUMNS.len() - 2);
+        assert_eq!(row_of(&fixture)[1], "-");
+        for one in &mut fixture.run.repetitions {
+            one.generator.wall_ns = 0;
+            let is_its = one.cell.index == summary.cell.index && one.cell.repetition == 0;
+            let seen = [tick(0, 1, true), tick(0, 2, true), tick(1, 3, true), tick(1, 9, false)];
+            one.tcp = if is_its { seen.to_vec() } else { Vec::new() };
+        }
+        let [retransmits, dropped] = row_of(&fixture).try_into().expect("two columns");
+        assert!(retransmits.ends_with("/5"), "{retransmits}");
+        assert_eq!(dropped, "?", "a link, whose drops are not in the packets");
+        summary.cell.link = None;
+        assert_eq!(row(&fixture.report(), &summary).pop().as_deref(), Some("-"));
     }
 
     #[test]

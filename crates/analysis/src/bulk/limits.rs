@@ -90,15 +90,25 @@ fn decide(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Confi
     if figures.wall.is_zero() || figures.bytes == 0 {
         return None;
     }
-    full(figures, speed)
+    let found = full(figures, speed)
         .or_else(|| exhausted(figures))
         .or_else(|| waited(figures, speed))
         .or_else(|| windowed(figures, speed))
         .or_else(|| congested(figures, speed))
-        .or_else(|| sized(figures, speed))
-        .or_else(|| starved(figures))
-        .or_else(|| near(figures))
-        .or_else(|| fed_slowly(figures))
+        .or_else(|| sized(figures, speed));
+    if found.is_some() || is_stopped_near(figures) {
+        return found;
+    }
+    starved(figures).or_else(|| near(figures)).or_else(|| fed_slowly(figures))
+}
+
+/// Whether our windows stopped the sender for most of the time over a round trip that is too short to tell why: a larger
+/// one may let more through, or an end is late to process. Neither end is blamed then.
+fn is_stopped_near(figures: &ConnectionFigures) -> bool {
+    let sender = &figures.sender;
+    let closed =
+        figures.share(sender.blocked_stream_window).max(figures.share(sender.blocked_connection_window));
+    !figures.we_send && is_near(figures) && closed >= MOST_OF_THE_TIME
 }
 
 /// The link is full.
@@ -147,7 +157,7 @@ fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Confi
         return Some((BindingKind::Link, Confidence::Inferred));
     }
     let is_buffer = matches!(kind, BindingKind::SendBuffer | BindingKind::ReceiveBuffer);
-    if is_buffer && figures.min_rtt.is_some() && !has_round_trip(figures) {
+    if is_buffer && is_near(figures) {
         // Data is not in flight for that long: one end waits for the other's processing.
         return Some((BindingKind::Cpu, Confidence::Inferred));
     }
@@ -171,7 +181,7 @@ fn seen_closed(kind: BindingKind, share: f64, figures: &ConnectionFigures, speed
     let is_filled = in_flight.is_none_or(|(bytes, size)| bytes >= WINDOW_FILLED_FROM * size);
     let is_of_bursts = in_flight.is_some_and(|(bytes, size)| bytes < HELD_BACK * size);
     match confidence(share) {
-        _ if figures.min_rtt.is_some() && !has_round_trip(figures) => None,
+        _ if is_near(figures) => None,
         Some(confidence) if is_filled => Some(confidence),
         Some(Confidence::Observed) => Some(Confidence::Inferred),
         Some(_) if is_of_bursts => None,
@@ -201,6 +211,11 @@ fn is_path_full(figures: &ConnectionFigures) -> bool {
 /// Whether the round trip is long enough for a limit of bytes per round trip.
 fn has_round_trip(figures: &ConnectionFigures) -> bool {
     figures.min_rtt.is_some_and(|rtt| rtt.as_micros() >= LEAST_RTT_US.into())
+}
+
+/// Whether the round trip is known and too short for one.
+fn is_near(figures: &ConnectionFigures) -> bool {
+    figures.min_rtt.is_some() && !has_round_trip(figures)
 }
 
 /// Whether a window of the other end is closed for a reason other than the round trip.
@@ -264,7 +279,7 @@ pub(super) fn congestion_wait(figures: &ConnectionFigures) -> Option<Duration> {
 /// Whether the congestion window was larger than what was in flight, as far as that is known. Over a very short round
 /// trip, as on loopback, TCP is busy with its own processing, and slow start leaves a window that is never filled.
 fn has_room(figures: &ConnectionFigures) -> bool {
-    let is_short = figures.min_rtt.is_some() && !has_round_trip(figures) && !is_queued(figures);
+    let is_short = is_near(figures) && !is_queued(figures);
     let used = if is_short { AGREES_FROM } else { CWND_USED };
     let in_flight = round_trip(figures).map(|rtt| figures.rate() / 8.0 * rtt);
     in_flight.zip(figures.sender.cwnd_bytes).is_some_and(|(bytes, cwnd)| bytes < used * cwnd as f64)
@@ -349,8 +364,7 @@ fn starved(figures: &ConnectionFigures) -> Option<(BindingKind, Confidence)> {
 
 /// Both ends are visible, and nothing between them is a limit.
 fn near(figures: &ConnectionFigures) -> Option<(BindingKind, Confidence)> {
-    let is_near = figures.min_rtt.is_some() && !has_round_trip(figures);
-    (is_near
+    (is_near(figures)
         && figures.sender.tcp_busy.is_some()
         && figures.sender.cpu.is_some()
         && figures.receiver.cpu.is_some())
@@ -360,9 +374,8 @@ fn near(figures: &ConnectionFigures) -> Option<(BindingKind, Confidence)> {
 /// Only this end is visible. It receives, was idle for most of the time, and the round trip is too short for a window
 /// or a buffer to be a limit: the sender had no more data to send.
 fn fed_slowly(figures: &ConnectionFigures) -> Option<(BindingKind, Confidence)> {
-    let is_near = figures.min_rtt.is_some() && !has_round_trip(figures);
     let is_idle = figures.share(Some(figures.receiver.cpu?)) < MOST_OF_THE_TIME;
-    (!figures.we_send && is_near && is_idle && figures.sender.tcp_busy.is_none())
+    (!figures.we_send && is_near(figures) && is_idle && figures.sender.tcp_busy.is_none())
         .then_some((BindingKind::Peer, Confidence::Inferred))
 }
 

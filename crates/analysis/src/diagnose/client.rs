@@ -5,11 +5,11 @@ mod doubted;
 
 use std::time::Duration;
 
-use super::causes::{abandoning, single_requests, stampede_of_one_client};
+use super::causes::{abandoning, held_at_limit, single_requests, stampede_of_one_client, unkept};
 use super::{Case, Evidence, Finding, cause, costliest_first};
-use h2lab_base::counts::plural;
+use h2lab_base::counts::{count, plural};
 use h2lab_model::Fix;
-use h2lab_model::record::CellRecord;
+use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_model::scenario::labels;
 use h2lab_model::settings::{Knob, Peer, Role, advise, first, known};
 use h2lab_model::workload::Protocol;
@@ -73,18 +73,20 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_
         !has_others && !is_asked_for(finding)
     };
     let (of_server, findings): (Vec<Finding>, Vec<Finding>) =
-        with_abandoned(findings, records).into_iter().partition(is_ours);
+        with_those_of_one_client(findings, records, run).into_iter().partition(is_ours);
     let own = findings.into_iter().map(|mut finding| {
         let is_asked_for = is_asked_for(&finding);
-        finding.fixes.retain(|fix| is_asked_for || fix.product != OURS);
+        let is_of_quota = is_asked_for && finding.rule == "CONN103";
+        finding.fixes.retain(|fix| (is_asked_for && !is_of_quota) || fix.product != OURS);
         let wishes = finding.fixes.iter().filter_map(|fix| fix.wish).filter(|wish| wish.role == Role::Client);
         let known = wishes.map(|wish| advise(&client, wish)).filter(Fix::has_setting);
         let known: Vec<Fix> = known.collect();
         let (server, client): (Vec<Fix>, Vec<Fix>) =
             finding.fixes.into_iter().partition(|fix| fix.product == OURS);
-        let confirm = if server.is_empty() { AGAIN } else { LIMIT_AGAIN };
+        let confirm = if server.is_empty() && !is_of_quota { AGAIN } else { LIMIT_AGAIN };
         let of_client = known.into_iter().chain(client.into_iter().map(of_any_client)).collect();
-        finding.fixes = server.into_iter().chain(with_both_windows(of_client)).collect();
+        let quota = is_of_quota.then(without_quota);
+        finding.fixes = server.into_iter().chain(with_both_windows(of_client)).chain(quota).collect();
         Finding { confirm: confirm.to_owned(), ..finding }
     });
     let busy = busy::finding(records, run);
@@ -97,6 +99,15 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_
     OfClient { findings, remarks, of_server }
 }
 
+/// What spares a client the GOAWAYs of a limit that our server was asked to have.
+fn without_quota() -> Fix {
+    Fix::new(
+        OURS,
+        "a larger `--max-requests-per-connection`",
+        "the GOAWAYs come from this limit of the server: one of yours loses as many requests each time",
+    )
+}
+
 /// The findings of a capture: its client is unknown, and our flags do not apply to it.
 pub fn of_capture(mut findings: Vec<Finding>) -> Vec<Finding> {
     for finding in &mut findings {
@@ -106,11 +117,22 @@ pub fn of_capture(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-/// Adds the findings about connections that the client left unused: all of them belong to this one client.
-fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Finding> {
+/// Adds the findings that hold only where all connections belong to one client: about those that it left unused, did not
+/// keep, or filled.
+fn with_those_of_one_client(
+    mut findings: Vec<Finding>,
+    records: &[CellRecord],
+    run: &Client<'_>,
+) -> Vec<Finding> {
     let labels = labels(records.iter().map(|record| &record.cell));
-    for record in records.iter().filter(|record| record.cell.protocol.is_multiplexed()) {
+    for record in records {
         let case = Case::new(&labels[&record.cell.index], vec![record], None);
+        if !record.cell.protocol.is_multiplexed() {
+            // Our server keeps connections of HTTP/1.1, unless it was asked to end them.
+            let is_kept = !run.asked_for.contains(&"CONN101");
+            findings.extend(is_kept.then(|| unkept(&case)).flatten());
+            continue;
+        }
         let is_said = |rules: &[&str]| {
             findings.iter().any(|one| one.cell == record.cell.index && rules.contains(&one.rule.as_str()))
         };
@@ -119,7 +141,8 @@ fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Fin
         if found.is_none() && !is_said(&["CONN104", "CONN107"]) {
             found = stampede_of_one_client(&case).or_else(|| single_requests(&case));
         }
-        findings.extend(found);
+        let held = if is_said(&["MUX101"]) { None } else { held_at_limit(&case) };
+        findings.extend(found.into_iter().chain(held));
     }
     findings.sort_by(costliest_first);
     findings
@@ -195,22 +218,38 @@ pub fn clear_http1(records: &[CellRecord]) -> Option<String> {
     Some(words.to_owned())
 }
 
+/// The remark about a client that spoke HTTP in clear to a server of TLS alone.
+pub fn clear_at_tls(records: &[CellRecord]) -> Option<String> {
+    records.iter().any(|record| !record.cell.protocol.is_tls()).then(|| {
+        "the client spoke HTTP in clear at a port where the server speaks TLS alone, and closes such connections: the URL must \
+         begin with https://, as {url} does with --tls; without --tls the server speaks HTTP in clear"
+            .to_owned()
+    })
+}
+
 /// The remark about HTTP/2 connections that the server ended, after which no request was sent on any: no packet shows
 /// how many requests the client may have had left.
 pub fn stopped_at_goaway(records: &[CellRecord]) -> Option<String> {
     let h2 = || records.iter().filter(|record| record.cell.protocol.is_multiplexed());
-    let connections = || h2().flat_map(|record| &record.connections);
+    let used = |connection: &&ConnectionRecord| connection.requests > 0;
+    let connections = || h2().flat_map(|record| &record.connections).filter(used);
     let learned =
         connections().flat_map(|connection| connection.goaways.iter().map(|goaway| goaway.at)).max()?;
     let sent = h2().flat_map(|record| record.samples.iter().map(|sample| sample.sent_at)).max()?;
     let ended = connections().filter(|connection| !connection.goaways.is_empty()).count();
     (sent <= learned && ended == connections().count()).then(|| {
-        let requests = h2().map(|record| record.samples.iter().count() as u64).sum();
+        let samples = || h2().flat_map(|record| record.samples.iter());
+        let requests = plural(samples().count() as u64, "request");
+        let answered = samples().filter(|sample| sample.outcome.is_complete()).count();
+        let after = if answered < samples().count() {
+            format!("when it had answered {} of {requests}", count(answered as u64))
+        } else {
+            format!("after {requests} in all")
+        };
         format!(
-            "the server ended {} by GOAWAY, after {} in all, and the client sent none after the last of these: if it had more to send, it \
+            "the server ended {} by GOAWAY, {after}, and the client sent none after the last of these: if it had more to send, it \
              gave that up, instead of opening another connection",
             if ended == 1 { "the connection".to_owned() } else { format!("all {ended} connections") },
-            plural(requests, "request")
         )
     })
 }
@@ -225,6 +264,7 @@ fn only(records: &[CellRecord], protocol: Protocol) -> Option<&CellRecord> {
 mod tests {
     use super::super::testing::Scene;
     use super::*;
+    use h2lab_model::record::Outcome;
     use h2lab_model::settings::{Knob, Wish};
 
     fn record(protocol: Protocol) -> CellRecord {
@@ -266,6 +306,51 @@ mod tests {
         );
         assert_eq!(scene(true), None);
         assert_eq!(stopped_at_goaway(&[record(Protocol::H2)]), None, "no GOAWAY");
+        let lost = Scene::new(Protocol::H2).request(0, 1, 100, 125, 125).request(0, 3, 100, 125, 125);
+        let mut lost = lost.goaway(0, 125, 1, 0).record();
+        lost.samples.edit()[1].outcome = Outcome::Refused;
+        let said = stopped_at_goaway(&[lost]).expect("it stopped");
+        assert!(said.contains("by GOAWAY, when it had answered 1 of 2 requests, and the client"), "{said}");
+    }
+
+    #[test]
+    fn http_in_clear_is_told_where_the_server_speaks_tls_alone() {
+        for clear in [Protocol::H1, Protocol::H2c] {
+            let said = clear_at_tls(&[record(Protocol::H2), record(clear)]).expect("one is in clear");
+            assert!(said.contains("https://"), "{said}");
+        }
+        assert_eq!(clear_at_tls(&[record(Protocol::H2), record(Protocol::H1s)]), None);
+    }
+
+    #[test]
+    fn requests_lost_by_the_quota_that_was_asked_for_name_it() {
+        let of = |rule: &str, asked_for: &[&str]| {
+            let finding = Finding { rule: rule.to_owned(), ..with_fixes(&["client"]) };
+            let client = Client { asked_for, ..Client::default() };
+            let found = of_client(vec![finding], &[record(Protocol::H2)], &client).findings;
+            let last = found[0].fixes.last().expect("a fix").setting.clone();
+            (last, found[0].confirm.contains("the server's limit"))
+        };
+        let quota = ("a larger `--max-requests-per-connection`".to_owned(), true);
+        assert_eq!(of("CONN103", &["CONN101", "CONN103"]), quota);
+        assert_eq!(of("CONN103", &["MUX101"]), ("x".to_owned(), false));
+        assert_eq!(of("CONN101", &["CONN101", "CONN103"]), ("x".to_owned(), false));
+    }
+
+    #[test]
+    fn connections_of_http1_that_our_server_was_asked_to_end_are_not_the_clients_fault() {
+        let scene = (0..8).fold(Scene::new(Protocol::H1s), |scene, n| {
+            let at = 100 + 200 * u64::from(n);
+            scene.dialled(n, at, at + 50).waited(n, 1, [at, at + 50, at + 75])
+        });
+        let record = scene.record();
+        let rules = |asked_for: &[&str]| {
+            let client = Client { asked_for, ..Client::default() };
+            let found = of_client(Vec::new(), std::slice::from_ref(&record), &client).findings;
+            found.into_iter().map(|finding| finding.rule).collect::<Vec<_>>()
+        };
+        assert_eq!(rules(&[]), ["CONN108", "CONN107"]);
+        assert_eq!(rules(&["CONN101"]), ["CONN108"]);
     }
 
     #[test]

@@ -33,6 +33,7 @@ use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
 use h2lab_model::scenario::labels;
 use h2lab_model::settings::UNKNOWN_PRODUCT;
+use tried::windows::Wider;
 use waits::{Split, Waits};
 
 /// Like [`findings`], for cells that are compared with nothing.
@@ -43,7 +44,7 @@ pub fn run(records: &[CellRecord]) -> Vec<Finding> {
 /// The findings of all rules in these repetitions, the costliest of all cells first. A finding that another finding of
 /// the same cell explains (`CauseMeta::supersedes`) is left out. A cell with a verdict is compared with the baseline of
 /// that verdict; one of bulk work, which has none, with the same work over HTTP/1.1. A fix is not offered if another
-/// cell of the run has it in force and is worse.
+/// cell of the run has it in force and is worse; a larger window of another cell that is better is the first fix.
 ///
 /// Of several attempts at one repetition only the last counts: the earlier ones were invalid.
 pub fn findings(records: &[CellRecord], verdicts: &[CellVerdict]) -> Vec<Finding> {
@@ -60,6 +61,7 @@ pub fn findings_with<'a>(
     let cells = repetitions_by_cell(records);
     let labels = labels(cells.values().map(|repetitions| &repetitions[0].cell));
     let of_bulk = bulk_verdicts(&cells);
+    let wider = tried::windows::wider(&cells);
     let check = |(index, records): (&u32, &Vec<&CellRecord>)| {
         let verdict = verdicts.iter().chain(&of_bulk).find(|verdict| verdict.cell == *index);
         let against = verdict.and_then(|verdict| {
@@ -68,7 +70,7 @@ pub fn findings_with<'a>(
         });
         let others = cells.values().flatten().copied();
         let case = Case::new(&labels[index], records.clone(), against).beside(others);
-        of_case(&case.explained(|repetition| waits(*index, repetition)))
+        of_case(&case.explained(|repetition| waits(*index, repetition)), &wider)
     };
     let mut findings: Vec<Finding> = cells.iter().flat_map(check).collect();
     tried::drop_worse(&mut findings, &cells, &labels);
@@ -83,8 +85,9 @@ fn costliest_first(a: &Finding, b: &Finding) -> std::cmp::Ordering {
     of_a.cmp(&of_b).then(a.total_cmp(&b))
 }
 
-/// The findings of one cell, the costliest first.
-fn of_case(case: &Case<'_>) -> Vec<Finding> {
+/// The findings of one cell, the costliest first. What `wider` windows of other cells lift is a cause, also if this cell
+/// is not slower than what it is compared with.
+fn of_case(case: &Case<'_>, wider: &[Wider]) -> Vec<Finding> {
     let rules = CAUSES.iter().filter_map(|cause| cause.rule());
     let mut findings: Vec<Finding> = rules.flat_map(|rule| rule.check(case)).collect();
     let explained: BTreeSet<&str> = findings
@@ -93,7 +96,6 @@ fn of_case(case: &Case<'_>) -> Vec<Finding> {
         .flat_map(|cause| cause.supersedes.iter().copied())
         .collect();
     findings.retain(|finding| !explained.contains(finding.rule.as_str()));
-    findings.sort_by(costliest_first);
     if case.is_field_passed_on {
         findings.iter_mut().flat_map(|finding| &mut finding.fixes).for_each(say_unknown);
     }
@@ -102,10 +104,20 @@ fn of_case(case: &Case<'_>) -> Vec<Finding> {
             add_waits(finding, &waits);
         }
     }
+    let mut lifted = Vec::new();
+    findings.retain_mut(|finding| {
+        let is_lifted = wider.iter().any(|wider| wider.lifts(finding));
+        if is_lifted {
+            lifted.push(std::mem::take(finding));
+        }
+        !is_lifted
+    });
     // The gap needs all response times sorted.
     if let Some(against) = case.against.as_ref().filter(|_| !findings.is_empty()) {
         divide(&mut findings, case, against);
     }
+    findings.append(&mut lifted);
+    findings.sort_by(costliest_first);
     findings
 }
 
@@ -191,12 +203,15 @@ fn without_difference(case: &Case<'_>, against: &Against<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::causes::views::transfer::Transfer;
     use super::testing::Scene;
     use super::*;
     use crate::stats::{CellSummary, verdict_on};
     use h2lab_model::bulk::testing::bulk_repetition;
     use h2lab_model::scenario::Target;
+    use h2lab_model::settings::Knob;
     use h2lab_model::workload::Protocol;
+    use h2lab_wire::trace::Direction;
 
     #[test]
     fn only_the_last_attempt_at_a_repetition_counts() {
@@ -384,6 +399,24 @@ mod tests {
         assert_eq!(said(Conclusion::NoDifference, None), open, "too few requests");
         assert_eq!(said(Conclusion::NoDifference, Some(Conclusion::Slower)), equal, "its median is resolved");
         assert_eq!(said(Conclusion::BothUnstable, None), equal);
+    }
+
+    #[test]
+    fn what_a_larger_window_was_measured_to_lift_is_a_cause_in_a_cell_that_is_not_slower() {
+        let record = Transfer::new(Direction::Down).with_stream_window(1 << 16).record();
+        let summary = CellSummary::of(&[&record]);
+        let verdict = CellVerdict { conclusion: Conclusion::Faster, ..verdict_on(&summary, &summary, 1) };
+        let found = |wider: &[Wider]| {
+            let against = Against { label: "h2c × 1", repetitions: vec![&record], verdict: &verdict };
+            let found = of_case(&Case::new("h2c × 4", vec![&record], Some(against)), wider);
+            let found = found.into_iter().find(|finding| finding.rule == "FLOW101").expect("it stops");
+            (found.is_observation(), found.fixes.first().map(|fix| fix.setting.clone()))
+        };
+        assert_eq!(found(&[]), (true, None));
+        let of = |cell| [Wider::testing(cell, Knob::StreamWindow, 1 << 20)];
+        let own = record.cell.index;
+        assert_eq!(found(&of(own)), (false, Some("-w 1048576".to_owned())));
+        assert_eq!(found(&of(own + 1)), (true, None), "of another cell");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Fixes that another cell of the same run has in force. Where that cell is worse, the fix is not offered.
 
+pub(super) mod windows;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -11,7 +13,7 @@ use h2lab_model::Fix;
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::record::CellRecord;
 use h2lab_model::scenario::Cell;
-use h2lab_model::settings::{Knob, Role};
+use h2lab_model::settings::{Knob, Role, Wish};
 use h2lab_model::workload::Protocol;
 
 /// The repetitions of each cell of a run.
@@ -20,9 +22,12 @@ type Cells<'a> = BTreeMap<u32, Vec<&'a CellRecord>>;
 /// The congestion control that fixes mean.
 const BBR: &str = "bbr";
 
-/// Takes away the fixes that are worse in this run, and says so in what the finding costs. Intervals have Bonferroni's
+/// Takes away the fixes that are worse in this run or cannot be made in it, and says so in what the finding costs. Intervals have Bonferroni's
 /// correction for all cells that are looked at.
 pub(super) fn drop_worse(findings: &mut [Finding], cells: &Cells<'_>, labels: &BTreeMap<u32, String>) {
+    for finding in findings.iter_mut() {
+        drop_refused(finding, cells);
+    }
     let mut looks: BTreeMap<(u32, u32), Option<String>> = BTreeMap::new();
     for finding in findings.iter() {
         let others = finding.fixes.iter().filter_map(|fix| cell_with(fix, finding.cell, cells));
@@ -43,6 +48,22 @@ pub(super) fn drop_worse(findings: &mut [Finding], cells: &Cells<'_>, labels: &B
                 }
                 None => finding.fixes.push(fix),
             }
+        }
+    }
+}
+
+/// Takes away the fixes to whatever value that a program of the run refused, such as connections that a sidecar cannot
+/// hold.
+fn drop_refused(finding: &mut Finding, cells: &Cells<'_>) {
+    for fix in std::mem::take(&mut finding.fixes) {
+        let any = Fix { wish: fix.wish.map(|wish| Wish { value: None, ..wish }), ..fix.clone() };
+        let other = cell_with(&any, finding.cell, cells);
+        let why = other.and_then(|other| cells[&other].iter().find_map(|one| one.unsupported.as_deref()));
+        match why {
+            Some(why) => {
+                let _ = write!(finding.cost, "; not {}: {why}", fix.setting);
+            }
+            None => finding.fixes.push(fix),
         }
     }
 }

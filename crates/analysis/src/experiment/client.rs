@@ -26,6 +26,8 @@ pub const LEAST_ROUNDS: u32 = 3;
 const METRICS: [Metric; 3] = [Metric::Run, Metric::Response(Tail::P95), Metric::Median];
 /// A longer run than this part of the budget is not repeated.
 const LONGEST: u32 = 3;
+/// A change is void if the runs that fail with it would be that many more by chance in this share of experiments.
+const BY_CHANCE: f64 = 0.05;
 
 /// A run of the command.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -63,6 +65,11 @@ impl ClientRun {
             failures: samples().filter(|sample| sample.outcome.is_failure()).count() as u64,
             ..Self::default()
         }
+    }
+
+    /// Whether it did other work than was asked for: the command failed, or made no request, or too many of its requests failed.
+    fn is_bad(&self) -> bool {
+        self.has_failed || self.requests == 0 || self.failures as f64 > self.requests as f64 * FAILED
     }
 
     /// Its figure in seconds, if it has one above 0.
@@ -157,12 +164,16 @@ fn joined(own: &Outcome, all: &[&Outcome]) -> Outcome {
     }
 }
 
-/// The runs of a change, and the unchanged ones beside them.
+/// The runs of a change, and the unchanged ones beside them. Pairs are of the same round, without the change and with it.
 struct Compared<'a> {
-    /// All sound runs without the change: they show the variation.
+    /// The unchanged runs that show the variation.
     unchanged: Vec<&'a ClientRun>,
-    /// Without it and with it, in the same rounds.
+    /// All pairs.
     pairs: Vec<[&'a ClientRun; 2]>,
+    /// Those of which neither run is doubtful.
+    sound: Vec<[&'a ClientRun; 2]>,
+    /// Those of them whose figures are compared.
+    judged: Vec<[&'a ClientRun; 2]>,
 }
 
 impl<'a> Compared<'a> {
@@ -170,9 +181,20 @@ impl<'a> Compared<'a> {
     fn of(runs: &'a [ClientRun], [subject, changed]: [u32; 2]) -> Self {
         let of = |cell: u32| runs.iter().filter(move |run| run.cell == cell);
         let pair = |run: &'a ClientRun| Some([of(subject).find(|other| other.round == run.round)?, run]);
+        let pairs: Vec<[&ClientRun; 2]> = of(changed).filter_map(pair).collect();
+        let mut sound = pairs.clone();
+        sound.retain(|pair| pair.iter().all(|run| run.doubts.is_empty()));
+        let mut good = sound.clone();
+        good.retain(|pair| !pair.iter().any(|run| run.is_bad()));
+        // A client that always fails without the change is compared as it is.
+        let [bad, bad_with] = bad_runs(&sound);
+        let is_always_bad = good.is_empty() && bad_with <= bad;
+        let varies = |run: &&ClientRun| run.doubts.is_empty() && (is_always_bad || !run.is_bad());
         Self {
-            unchanged: of(subject).filter(|run| run.doubts.is_empty()).collect(),
-            pairs: of(changed).filter_map(pair).collect(),
+            unchanged: of(subject).filter(varies).collect(),
+            judged: if is_always_bad { sound.clone() } else { good },
+            pairs,
+            sound,
         }
     }
 
@@ -180,47 +202,48 @@ impl<'a> Compared<'a> {
         self.pairs.len() as u32
     }
 
-    /// The rounds in which neither run is doubtful.
-    fn sound(&self) -> impl Iterator<Item = &[&'a ClientRun; 2]> {
-        self.pairs.iter().filter(|pair| pair.iter().all(|run| run.doubts.is_empty()))
-    }
-
     fn trial(&self, cell: u32, knob: &Knob, metric: Metric, tried: u32) -> Trial {
-        let rounds = self.sound().count() as u32;
+        let rounds = self.sound.len() as u32;
         let effect = self.effect(metric, tried * looks(rounds) * METRICS.len() as u32);
         let outcome = match (self.void(), effect) {
             (Some(why), _) => Outcome::Void(why),
-            (None, Some(effect)) if rounds >= LEAST_ROUNDS => effect.outcome(),
+            (None, Some(effect)) if self.judged.len() as u32 >= LEAST_ROUNDS => effect.outcome(),
             _ => Outcome::Undecided,
         };
         Trial { knob: knob.clone(), cell, rounds, effect, outcome, closes: None }
     }
 
-    /// Why these runs show nothing, if so.
+    /// Why these runs show nothing, if so. A single bad run is no reason: it may be bad without the change as well.
     fn void(&self) -> Option<String> {
-        let sound = self.sound().count();
+        let sound = self.sound.len();
         if sound * 2 < self.pairs.len() {
             return self.pairs.iter().flatten().find_map(|run| run.doubts.first().cloned());
         }
-        let of = |end: usize| self.sound().map(move |pair| pair[end]);
-        let [failed, failed_with] = [0, 1].map(|end| of(end).filter(|run| run.has_failed).count());
-        if failed_with > failed {
-            return Some(format!("the command failed in {failed_with} of {sound} runs with the change"));
+        let [bad, bad_with] = bad_runs(&self.sound);
+        if bad_with > bad && by_chance(sound, [bad, bad_with]) <= BY_CHANCE {
+            return Some(self.why_bad());
         }
-        if of(1).any(|run| run.requests == 0) {
-            return Some("no request came in a run with the change".to_owned());
+        // Of a client that always fails some requests, more may fail.
+        let [before, after] = [0, 1].map(|end| failures(&self.judged, end));
+        let is_more = after[0] > before[0] && after[0] as f64 > after[1] as f64 * FAILED;
+        (is_more && self.judged.len() as u32 >= LEAST_ROUNDS).then(|| failed_of(after))
+    }
+
+    /// Why the runs with the change are bad, in a sentence.
+    fn why_bad(&self) -> String {
+        let (sound, with) = (self.sound.len(), || self.sound.iter().map(|pair| pair[1]));
+        match with().filter(|run| run.has_failed).count() {
+            0 if with().any(|run| run.requests == 0) => "no request came in a run with the change".to_owned(),
+            0 => failed_of(failures(&self.sound, 1)),
+            failed => format!("the command failed in {failed} of {sound} runs with the change"),
         }
-        let [before, after] = [0, 1].map(|end| of(end).map(|run| run.failures).sum::<u64>());
-        let requests: u64 = of(1).map(|run| run.requests).sum();
-        (after > before && after as f64 > requests as f64 * FAILED)
-            .then(|| format!("{} of {} failed", count(after), plural(requests, "request")))
     }
 
     /// The effect on the geometric mean, with an interval that is corrected for this many looks; `None` if nothing is
     /// known of the variation.
     fn effect(&self, metric: Metric, looks: u32) -> Option<Effect> {
         let figures =
-            |end: usize| self.sound().filter_map(|pair| pair[end].figure(metric)).collect::<Vec<f64>>();
+            |end: usize| self.judged.iter().filter_map(|pair| pair[end].figure(metric)).collect::<Vec<f64>>();
         let (beside, changed) = (figures(0), figures(1));
         let (before, after) = (mean(&beside)?, mean(&changed)?);
         let unchanged: Vec<f64> = self.unchanged.iter().filter_map(|run| run.figure(metric)).collect();
@@ -234,6 +257,34 @@ impl<'a> Compared<'a> {
         let effect = Effect { ratio, low: ratio, high: ratio, before, after };
         Some(effect.no_narrower(spread * correction::of_looks_of_few(looks, freedom)))
     }
+}
+
+/// How many runs are bad, without the change and with it.
+fn bad_runs(pairs: &[[&ClientRun; 2]]) -> [usize; 2] {
+    [0, 1].map(|end| pairs.iter().filter(|pair| pair[end].is_bad()).count())
+}
+
+/// The requests that failed at this end of the pairs, and all of them.
+fn failures(pairs: &[[&ClientRun; 2]], end: usize) -> [u64; 2] {
+    let runs = || pairs.iter().map(|pair| pair[end]);
+    [runs().map(|run| run.failures).sum(), runs().map(|run| run.requests).sum()]
+}
+
+fn failed_of([failed, all]: [u64; 2]) -> String {
+    format!("{} of {} failed", count(failed), plural(all, "request"))
+}
+
+/// The chance that of all bad runs this many or more are `with` the change if it makes no difference, in `rounds` runs of either
+/// kind: Fisher's exact test.
+fn by_chance(rounds: usize, [without, with]: [usize; 2]) -> f64 {
+    let all = without + with;
+    let ways = |with: usize| choose(rounds, with) * choose(rounds, all - with);
+    (with..=all.min(rounds)).map(ways).sum::<f64>() / choose(2 * rounds, all)
+}
+
+/// In how many ways `k` of `n` can be chosen.
+fn choose(n: usize, k: usize) -> f64 {
+    (0..k).fold(1.0, |ways, i| ways * (n - i) as f64 / (i + 1) as f64)
 }
 
 /// The geometric mean; `None` of nothing.

@@ -79,6 +79,17 @@ fn a_hop_has_the_medians_of_both_cells_and_the_verdicts_of_the_experiment_come_f
 }
 
 #[test]
+fn a_hop_is_of_the_protocol_that_is_slow_if_both_hops_speak_it() {
+    let protocols = |slow: f64, setup: &Setup| {
+        Experiment::of(&measured(slow, 1.0), setup).and_then(|experiment| experiment.hop).unwrap().protocols
+    };
+    let at_both = Setup { direct: Some([0, 2]), knobs: Vec::new(), ..setup() };
+    assert_eq!(protocols(2.0, &at_both), [Protocol::H2c; 2]);
+    assert_eq!(protocols(1.0, &at_both), [Protocol::H1, Protocol::H2c], "HTTP/2 is not slower");
+    assert_eq!(protocols(2.0, &setup()), [Protocol::H1, Protocol::H2c], "the server has no HTTP/2");
+}
+
+#[test]
 fn a_knob_that_closes_the_gap_is_confirmed_with_its_effect() {
     let experiment = concluded(2.0, 1.0);
     let trial = &experiment.trials[0];

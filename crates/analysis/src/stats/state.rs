@@ -77,6 +77,11 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
     if !reasons.is_empty() {
         return CellState::Invalid { reasons };
     }
+    if none_began(summary) {
+        let why = "no request began in the measured time, since those before it lasted too long: \
+                   measure for longer (-z)";
+        return CellState::Invalid { reasons: vec![why.to_owned()] };
+    }
     if let Some(why) = transfer::too_short(summary) {
         return CellState::Invalid { reasons: vec![why] };
     }
@@ -116,6 +121,11 @@ fn failed(repetition: &CellRecord) -> Option<String> {
     })
 }
 
+/// Whether requests began before the measured time, and none in it: a closed loop waits for the responses.
+fn none_began(summary: &CellSummary) -> bool {
+    summary.requests.sent == 0 && summary.connections.requests > 0 && !summary.cell.work.bulk
+}
+
 /// Why the cell has no result: no request got any answer of the protocol.
 fn unsupported(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     // A server that closes every connection before it has received a request does not speak the protocol.
@@ -126,7 +136,7 @@ fn unsupported(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Str
         _ => false,
     };
     let answered = summary.requests.sent > summary.requests.failed;
-    if answered || !summary.errors.iter().all(|error| hopeless(error.kind)) {
+    if answered || none_began(summary) || !summary.errors.iter().all(|error| hopeless(error.kind)) {
         return None;
     }
     let mut causes: BTreeMap<&str, u64> = BTreeMap::new();
@@ -244,7 +254,10 @@ pub fn invalid_reasons(repetition: &CellRecord) -> Vec<String> {
         generator_reasons(repetition, &mut reasons);
         reasons.extend(disturbances(repetition).map(Disturbance::to_string));
     }
-    reasons.extend(servers(repetition).filter_map(|process| starved(process, repetition)));
+    // Without a request to answer, the figures of another attempt would be as empty.
+    let is_asked = !repetition.tallies.is_empty() || repetition.samples.iter().any(|sample| sample.measured);
+    let asked = servers(repetition).filter(|_| is_asked || repetition.bulk.is_some());
+    reasons.extend(asked.filter_map(|process| starved(process, repetition)));
     // Stolen time alone is no reason: a generator that needs no more time was not late.
     if !reasons.is_empty() && repetition.agents.is_empty() {
         reasons.extend(theft(&repetition.generator));

@@ -17,10 +17,10 @@ const AUTO_LIMIT: &str = "16M";
 #[command(next_help_heading = "HTTP/2 engine")]
 pub struct EngineArgs {
     /// Stream window: bytes (64k), or bits up to 31 (16)
-    #[arg(short = 'w', long, value_name = "SIZE", value_parser = window)]
+    #[arg(short = 'w', long, value_name = "SIZE", value_parser = stream_window)]
     pub stream_window: Option<u32>,
     /// Connection window: bytes, or bits up to 31
-    #[arg(short = 'W', long, value_name = "SIZE", value_parser = window)]
+    #[arg(short = 'W', long, value_name = "SIZE", value_parser = connection_window)]
     pub connection_window: Option<u32>,
     /// Grow windows with the measured bandwidth-delay product, up to LIMIT (16M if not given)
     ///
@@ -81,6 +81,24 @@ impl EngineArgs {
         settings.no_huffman |= self.no_huffman;
         settings.await_settings |= self.await_settings;
     }
+}
+
+fn stream_window(text: &str) -> Result<u32, String> {
+    window(text).map_err(|error| several("stream-window", text).unwrap_or(error))
+}
+
+fn connection_window(text: &str) -> Result<u32, String> {
+    window(text).map_err(|error| several("connection-window", text).unwrap_or(error))
+}
+
+/// What to write to compare several windows; `None` if that is not what was asked for.
+fn several(key: &str, text: &str) -> Option<String> {
+    let sizes: Option<Vec<u32>> = text.split(',').map(|size| window(size).ok()).collect();
+    let sizes = sizes.filter(|sizes| sizes.len() > 1)?;
+    Some(format!(
+        "one window is a flag; several are an axis of a scenario. Write to a copy of scenarios/compare.toml, at its end, \
+         the two lines below, and give it to `h2lab run`:\n[[vary]]\nclient.{key} = {sizes:?}"
+    ))
 }
 
 /// Bits up to 31 or a size, as h2load's users write both.
@@ -149,6 +167,22 @@ mod tests {
         for bad in ["15", "2G", "x", "1k"] {
             assert!(window(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn several_windows_are_told_as_lines_of_a_scenario() {
+        let refused = stream_window("64k,1m,16M").unwrap_err();
+        let lines = "\n[[vary]]\nclient.stream-window = [65536, 1048576, 16777216]";
+        assert!(refused.ends_with(lines), "{refused}");
+        let refused = connection_window("16,1M").unwrap_err();
+        assert!(refused.ends_with("\nclient.connection-window = [65535, 1048576]"), "{refused}");
+        for bad in ["64k", "64k,x", "64k,", "1k,2k"] {
+            assert_eq!(several("stream-window", bad), None, "{bad}");
+        }
+        let shipped = include_str!("../../../../scenarios/compare.toml");
+        let plan = |end: &str| Scenario::from_toml(&format!("{shipped}\n{end}")).unwrap().plan().len();
+        let lines = "[[vary]]\nclient.stream-window = [65536, 1048576]\n";
+        assert!(plan(lines) > plan(""), "the lines are what a scenario takes");
     }
 
     #[test]

@@ -168,10 +168,9 @@ pub fn finish(mut run: RunRecord, folder: RunFolder, ended: Result<()>) -> Resul
     let finished = folder.finish(run.interrupted);
     let is_measured = run.repetitions.iter().any(|repetition| repetition.unsupported.is_none());
     let failure = match ended {
-        Err(error) if is_measured => {
-            let is_named = error.downcast_ref::<Unkept>().is_some();
-            let place = if is_named { String::new() } else { format!(" in {}", path.display()) };
-            Some(error.context(format!("what was measured before is kept{place}")))
+        // That the folder cannot be written is not to say that what was measured is kept there.
+        Err(error) if is_measured && error.downcast_ref::<Unkept>().is_none() => {
+            Some(error.context(format!("what was measured before is kept in {}", path.display())))
         }
         Err(error) => Some(error),
         Ok(()) if is_measured => finished.err().map(|error| unkept(&path, &error)),

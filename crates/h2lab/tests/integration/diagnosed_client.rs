@@ -263,6 +263,40 @@ fn an_interrupt_of_the_process_outside_alone_ends_the_client_and_reports_what_it
 }
 
 #[test]
+fn streams_refused_before_settings_are_found_whether_they_are_sent_again_or_not() {
+    let Some(_) = need("nghttp") else { return };
+    for command in ["nghttp -n -m 40 {url}", "h2load -n 200 -c 1 -m 40 {url}"] {
+        let found = document(&["-m", "5"], command);
+        let rules = rules(&found);
+        assert!(rules.contains(&"CONN102") && !rules.contains(&"CONN103"), "{command}: {found:#}");
+    }
+}
+
+#[test]
+fn a_client_that_ends_its_connection_itself_is_told_of_no_goaway() {
+    let (Some(_), Some(_)) = (need("curl"), need("nghttp")) else { return };
+    for command in ["curl -sS -o /dev/null --http2-prior-knowledge {url}", "nghttp -n {url}"] {
+        let done = h2lab(&["diagnose", "--budget=0s", "--delay=100ms", "--run", command]);
+        assert_read(&done);
+        assert!(!done.stdout.contains("GOAWAY"), "{command}: {}", done.transcript());
+    }
+}
+
+#[test]
+fn a_client_without_a_success_fails_the_check_and_one_in_clear_is_told_of_tls() {
+    let Some(_) = need("curl") else { return };
+    let clear = "curl -sS -o /dev/null --http2-prior-knowledge $(echo {url} | sed s/https/http/)";
+    let status = "curl -sS -o /dev/null --http2-prior-knowledge {url}status/503";
+    for (flags, command, is_told) in [(&["--tls"][..], clear, true), (&[], status, false)] {
+        let done = h2lab(&[&["diagnose", "--budget=0s"], flags, &["--run", command]].concat());
+        // On a busy machine.
+        assert!(matches!(done.code, Some(1 | 5)), "{}", done.transcript());
+        let said = done.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(said.contains("must begin with https://"), is_told, "{}", done.transcript());
+    }
+}
+
+#[test]
 fn what_is_not_http_is_said_to_be_none() {
     let Some(_) = need("python3") else { return };
     let garbage = "python3 -c 'import os, socket; s = socket.create_connection((os.environ[\"H2LAB_SERVER\"], 8080)); \

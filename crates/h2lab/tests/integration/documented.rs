@@ -75,6 +75,7 @@ fn without_comment(line: &str) -> String {
 /// `$3` seconds and in a folder of its own, three at a time. `codes` has the exit code of each.
 const WORLD: &str = r#"
 set -eu
+limit=$3
 cd "$1"
 ip link set lo up
 mount --bind hosts /etc/hosts
@@ -92,7 +93,7 @@ run() {
     mkdir "$1"
     cp files/data.tar "$1"
     code=0
-    (cd "$1" && timeout --kill-after=10 "$3" sh "../$1.sh" >"../$1.log" 2>&1 </dev/null) || code=$?
+    (cd "$1" && timeout --kill-after=10 "$limit" sh "../$1.sh" >"../$1.log" 2>&1 </dev/null) || code=$?
     echo "$1 $code" >>codes
 }
 lanes=
@@ -205,5 +206,5 @@ fn every_documented_command_does_what_it_says() {
             let _ = writeln!(wrong, "`{command}` ended with {code}: {log}");
         }
     }
-    assert!(wrong.is_empty(), "{wrong}");
+    assert!(wrong.is_empty(), "{wrong}{}", finished.transcript());
 }

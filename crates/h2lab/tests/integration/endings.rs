@@ -143,6 +143,7 @@ fn a_folder_that_cannot_be_written_ends_the_run_after_what_was_measured_is_repor
     assert_eq!(finished.code, Some(CANNOT), "{}", finished.transcript());
     assert_eq!(states(&finished.json()).len(), 1);
     assert!(error(&finished).contains("cannot be kept in"), "{}", finished.transcript());
+    assert!(!error(&finished).contains("is kept"), "{}", finished.transcript());
     assert_eq!(error(&finished).matches(out.to_str().unwrap()).count(), 1, "{}", finished.transcript());
 }
 

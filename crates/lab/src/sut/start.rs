@@ -23,7 +23,7 @@ use super::server_namespace::{ServerNamespace, wait_until_ready};
 use super::upstream::Upstream;
 use super::{early, origin, own};
 use h2lab_net::privileges::{self, CapabilitySet};
-use h2lab_net::process::{self, Child, ChildExit};
+use h2lab_net::process::{self, Child, ChildExit, WaitError};
 use h2lab_net::process_watch::ProcessWatch;
 use h2lab_net::tcp::{ReservedPort, StreamSocket};
 
@@ -229,7 +229,8 @@ fn start_at(
     privileges::keep_in(&mut command, kept(sut, options, &folder));
     let child = Child::spawn(command, Some(log.into_listener())).map_err(failed)?;
     let mut endpoints = launch.endpoints;
-    wait_until_ready(sut, &child, &mut endpoints, place)?;
+    wait_until_ready(sut, &child, &mut endpoints, place)
+        .map_err(|error| refused(error, own, !launch.check.is_empty()))?;
     let About { name, drain_signal, .. } = about;
     Ok(StartedSut {
         name: name.to_owned(),
@@ -241,6 +242,16 @@ fn start_at(
         samples,
         _scratch: scratch,
     })
+}
+
+/// A server that ends at once has refused a configuration of the user's that was not tested before: our origin's flags.
+fn refused(error: SutError, own: Option<&OwnConfig>, is_tested: bool) -> SutError {
+    match (error, own) {
+        (SutError::NotStarted { server, why: WaitError::Ended, said }, Some(own)) if !is_tested => {
+            SutError::OwnRefused { server, said, file: own.path.clone() }
+        }
+        (error, _) => error,
+    }
 }
 
 /// The capabilities that a server keeps when root starts it: those to change to its user, to write its files if they
@@ -307,6 +318,22 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn flags_that_our_origin_refuses_are_the_users_and_a_tested_configuration_is_not_refused_late() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("origin.flags");
+        fs::write(&path, "--nonsense 3").unwrap();
+        let own = OwnConfig::read("origin", &path).unwrap();
+        let is_refused = |why, own, is_tested| {
+            let error = SutError::NotStarted { server: "origin", why, said: String::new() };
+            matches!(refused(error, own, is_tested), SutError::OwnRefused { .. })
+        };
+        assert!(is_refused(WaitError::Ended, Some(&own), false));
+        assert!(!is_refused(WaitError::Ended, Some(&own), true));
+        assert!(!is_refused(WaitError::Timeout, Some(&own), false));
+        assert!(!is_refused(WaitError::Ended, None, false));
+    }
 
     /// A network namespace of our own, or the machine's, in which nothing is started.
     #[derive(Debug)]

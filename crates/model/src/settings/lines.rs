@@ -36,7 +36,8 @@ pub fn expanded(page: &str) -> String {
         Some(wish) => {
             let title = format!("Settings {} for {}:", wish.role.words(), wish.knob.words());
             let each = having(wish).flat_map(|(product, entries)| rendered(product, &entries, wish));
-            [title, String::new()].into_iter().chain(each).chain([String::new()]).collect()
+            let lines = [String::new(), title, String::new()].into_iter();
+            lines.chain(each).chain([String::new()]).collect()
         }
         None => vec![line.to_owned()],
     });

@@ -3,7 +3,7 @@
 use super::super::style::AnswerPlace;
 use super::super::testing::Fixture;
 use super::*;
-use h2lab_analysis::stats::{ErrorCount, RatioInterval};
+use h2lab_analysis::stats::{ErrorCount, RatioInterval, Setting};
 use h2lab_model::record::Fault;
 
 #[test]
@@ -54,6 +54,47 @@ fn it_names_what_loses_most_what_wins_most_the_cause_and_the_change() {
              connections = 16 (client).",
         ]
     );
+}
+
+#[test]
+fn the_largest_difference_that_a_setting_of_conditions_makes_is_part_of_the_answer() {
+    let mut fixture = Fixture::new();
+    let last = fixture.analysis.verdicts.pop().expect("it has some");
+    fixture.analysis.verdicts = vec![last];
+    with_ratio(&mut fixture, Conclusion::Slower, 3.0);
+    let mut pair = fixture.analysis.pairs[0].clone();
+    pair.verdict = fixture.analysis.verdicts[0].clone();
+    // The cell of the finding, which no verdict blames.
+    (pair.verdict.cell, pair.verdict.median_conclusion) = (fixture.findings[0].cell, None);
+    with_ratio(&mut fixture, Conclusion::Faster, 0.44);
+    fixture.analysis.pairs.clear();
+    let before = of(&fixture.report());
+    let mut with = |conclusion: Conclusion, setting: Setting| {
+        (pair.verdict.conclusion, pair.setting) = (conclusion, setting);
+        fixture.analysis.pairs = vec![pair.clone()];
+        let answer = of(&fixture.report());
+        assert_eq!(answer[0], before[0]);
+        (answer[1..].to_vec(), sentences::pair(&fixture.report(), &pair))
+    };
+    let (answer, words) = with(Conclusion::Slower, Setting::ClientEngine);
+    assert!(words.contains("3.00 ×") && answer[0] == words, "{answer:?}");
+    assert!(answer[1].starts_with("Cause (LOSS101): "), "{answer:?}");
+    assert_eq!(with(Conclusion::NoDifference, Setting::ClientEngine).0, before[1..]);
+    assert_eq!(with(Conclusion::Slower, Setting::Connections).0, before[1..], "verdicts have these");
+}
+
+#[test]
+fn what_clients_did_at_several_places_is_not_compared() {
+    let mut fixture = Fixture::new();
+    fixture.findings.clear();
+    fixture.analysis.verdicts.clear();
+    fixture.analysis.pairs.clear();
+    let told = |fixture: &Fixture| of(&fixture.report()).join(" ");
+    assert!(told(&fixture).contains("From p"), "{}", told(&fixture));
+    fixture.run.repetitions.iter_mut().for_each(|one| one.generator.wall_ns = 0);
+    let of_packets = told(&fixture);
+    assert!(!of_packets.contains("From p") && of_packets.contains("); p9"), "{of_packets}");
+    assert!(of_packets.contains(" with fewer requests."), "{of_packets}");
 }
 
 #[test]

@@ -39,10 +39,13 @@ fn files_that_are_not_complete_were_cut_by_the_time_or_by_the_user() {
 #[test]
 fn every_file_that_is_not_complete_is_listed() {
     let mut record = record();
-    let failed = record.transfers[1].clone();
-    record.transfers.extend(vec![failed; 30]);
-    let complete = record.transfers[0].clone();
-    record.transfers.extend(vec![complete; LISTED]);
+    let (failed, complete) = (record.transfers[1].clone(), record.transfers[0].clone());
+    let named = |of: &TransferRecord, n: usize| {
+        let url = format!("{}/{n}", of.url);
+        TransferRecord { url, ..of.clone() }
+    };
+    record.transfers.extend((0..30).map(|n| named(&failed, n)));
+    record.transfers.extend((0..LISTED).map(|n| named(&complete, n)));
     let text = rendered(&record);
     assert_eq!(text.matches("failed: the server vanished (server error)").count(), 31);
     assert_eq!(text.matches("partial: the time was over").count(), 1);
@@ -52,6 +55,22 @@ fn every_file_that_is_not_complete_is_listed() {
         "those listed, the count of all, and the answer"
     );
     assert!(text.contains("- and 1 more complete"), "{text}");
+}
+
+#[test]
+fn a_file_that_was_fetched_over_and_over_is_listed_once() {
+    let mut record = record();
+    let complete = record.transfers[0].clone();
+    assert!(!unwrapped(&record).contains(" times"));
+    record.transfers.extend(vec![complete; LISTED + 1]);
+    let text = unwrapped(&record);
+    assert_eq!(text.matches("files/0 complete, ").count(), 1, "{text}");
+    assert!(text.contains("as declared, 10 times"), "{text}");
+    assert!(!text.contains("more complete"), "{text}");
+    // Another outcome is another line.
+    record.transfers.last_mut().expect("there are some").bytes -= 1;
+    let text = unwrapped(&record);
+    assert!(text.matches("files/0 complete, ").count() == 2 && text.contains(", 9 times"), "{text}");
 }
 
 #[test]

@@ -38,9 +38,21 @@ impl Diagnosis<'_> {
             (false, true) if via.is_no_slower() => {
                 "clients of the proxy do not notice, since it is the proxy that speaks to the server"
             }
+            (true, false) if self.is_proxy_slower() => {
+                "whether it is so there is not known, but most of the time arises at the proxy, \
+                 or between it and the client"
+            }
             _ => "nothing is known of where a difference arises",
         };
         Some(format!("At the server itself: {}; {place}.", sentences::headline(&self.report, direct)))
+    }
+
+    /// Whether most of the time of a request over HTTP/2 arises behind the server itself.
+    fn is_proxy_slower(&self) -> bool {
+        self.experiment.hop.as_ref().is_some_and(|hop| {
+            let is_h2 = hop.protocols.iter().all(|protocol| protocol.is_multiplexed());
+            is_h2 && hop.medians.as_ref().is_ok_and(|[direct, via]| *via > *direct * 2)
+        })
     }
 
     /// At which hop the time of a request arises.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use h2lab_analysis::diagnose::{CAUSES, CauseMeta, Finding};
-use h2lab_analysis::experiment::{Outcome, Trial};
+use h2lab_analysis::experiment::{Effect, Outcome, Trial};
 use h2lab_analysis::stats::{CellState, CellSummary};
 use h2lab_model::scenario::Target;
 use serde_json::{Value, json};
@@ -11,9 +11,13 @@ use serde_json::{Value, json};
 use super::{COLUMNS, CauseDocument, Diagnosis};
 use crate::Report;
 use crate::document::round::rounded;
+use crate::format::{NOT_RESOLVED, count, interval_of, plural};
 use crate::junit::{Case, CaseOutcome, Suites};
 use crate::markdown::{self, escaped};
 use crate::sarif::{SarifResult, log};
+
+/// The class of the cases of what was measured.
+const MEASUREMENT: &str = "h2lab.diagnose.measurement";
 
 /// The cause with this id.
 fn cause(id: &str) -> Option<&'static CauseMeta> {
@@ -54,14 +58,18 @@ impl Diagnosis<'_> {
     }
 
     /// As a `JUnit` document: a case for each cause that was found and each change that was tried. A cause that an experiment
-    /// confirmed fails; what was not decided is skipped. What could not be measured is an error.
+    /// confirmed fails; what was not decided is skipped. What could not be measured is an error. If all was measured and no cause
+    /// was found, one case says so and passes.
     pub fn junit(&self) -> String {
+        let measurement = self.measurement();
+        let causes = self.causes().iter().map(|cause| self.case(cause)).collect();
+        let causes = or_none(causes, &measurement);
         let suites = Suites {
             name: format!("h2lab diagnose {}", self.target()),
             seconds: self.took.map_or_else(|| seconds(&self.report), |took| took.as_secs_f64()),
             all: vec![
-                ("Measurement".to_owned(), self.measurement()),
-                ("Causes".to_owned(), self.causes().iter().map(|cause| self.case(cause)).collect()),
+                ("Measurement".to_owned(), measurement),
+                ("Causes".to_owned(), causes),
                 (
                     "Changes".to_owned(),
                     self.experiment.trials.iter().map(|trial| self.change(trial)).collect(),
@@ -125,13 +133,19 @@ impl Diagnosis<'_> {
 
     /// A case for each cell that the verdict is about, and for what was not measured.
     fn measurement(&self) -> Vec<Case> {
-        let case =
-            |name: String, outcome| Case { class: "h2lab.diagnose.measurement".to_owned(), name, outcome };
+        let case = |name: String, outcome| Case { class: MEASUREMENT.to_owned(), name, outcome };
         let errors = self
             .unsound()
             .map(|(name, kind, message)| case(name, CaseOutcome::Errored { kind: kind.to_owned(), message }));
         let sound = self.compared().filter(|one| unsound(one).is_none());
-        let said = |one: &CellSummary| format!("served {}/s", crate::format::rate(one.served_rps));
+        let said = |one: &CellSummary| match self.unread {
+            // How many requests a client makes in a second is its own.
+            Some(_) => {
+                let requests = &one.requests;
+                format!("{} of {} succeeded", count(requests.succeeded), plural(requests.sent, "request"))
+            }
+            None => format!("served {}/s", crate::format::rate(one.served_rps)),
+        };
         errors.chain(sound.map(|one| case(one.label.clone(), CaseOutcome::Passed(said(one))))).collect()
     }
 
@@ -191,7 +205,13 @@ impl Diagnosis<'_> {
 
     /// `refuted: 4 connections: p99 is 1.02 × as good (…)`.
     fn of_trial(&self, trial: &Trial) -> String {
-        let effect = trial.effect.map_or(String::new(), |effect| format!(": {}", self.effect(&effect)));
+        let of = |effect: &Effect| match interval_of([effect.ratio, effect.low, effect.high], "") {
+            Some(_) => self.effect(effect),
+            None => NOT_RESOLVED.to_owned(),
+        };
+        // What is void has not been measured.
+        let known = trial.effect.filter(|_| !matches!(trial.outcome, Outcome::Void(_)));
+        let effect = known.map_or(String::new(), |effect| format!(": {}", of(&effect)));
         let why = match &trial.outcome {
             Outcome::Void(why) => format!(": {why}"),
             _ => String::new(),
@@ -228,7 +248,8 @@ pub fn sarif_of_findings(report: &Report<'_>) -> Value {
     log(&report.run.version, &rules(&results), &results, &[])
 }
 
-/// The same as a `JUnit` document: each finding is a case that is skipped, since nothing was changed to confirm it.
+/// The same as a `JUnit` document: each finding is a case that is skipped, since nothing was changed to confirm it. Cells without
+/// a success are errors.
 pub fn junit_of_findings(report: &Report<'_>) -> String {
     let case = |finding: &Finding| Case {
         class: format!("h2lab.diagnose.{}", finding.rule),
@@ -239,10 +260,32 @@ pub fn junit_of_findings(report: &Report<'_>) -> String {
             finding.symptom
         )),
     };
-    let cases = causes_of(report).map(case).collect();
+    let failed: Vec<Case> = report.analysis.cells.iter().filter_map(without_success).collect();
+    let cases = or_none(causes_of(report).map(case).collect(), &failed);
     let command = report.run.command.get(1).map_or("run", String::as_str);
     let name = format!("h2lab diagnose: a run of {command}");
-    Suites { name, seconds: seconds(report), all: vec![("Causes".to_owned(), cases)] }.xml()
+    let suites = vec![("Measurement".to_owned(), failed), ("Causes".to_owned(), cases)];
+    Suites { name, seconds: seconds(report), all: suites }.xml()
+}
+
+/// A case for a cell of which no request succeeded.
+fn without_success(summary: &CellSummary) -> Option<Case> {
+    let message = match &summary.state {
+        CellState::Failed { why, .. } => why.clone(),
+        _ => summary.without_success()?,
+    };
+    let outcome = CaseOutcome::Errored { kind: "failed".to_owned(), message };
+    Some(Case { class: MEASUREMENT.to_owned(), name: summary.label.clone(), outcome })
+}
+
+/// These cases of causes; without one, and if all was measured, a case that passes: a document without a case looks like a tool that
+/// did not run.
+fn or_none(mut causes: Vec<Case>, measurement: &[Case]) -> Vec<Case> {
+    if causes.is_empty() && !measurement.iter().any(Case::is_error) {
+        let (class, name) = ("h2lab.diagnose".to_owned(), "no cause was found".to_owned());
+        causes.push(Case { class, name, outcome: CaseOutcome::Passed(String::new()) });
+    }
+    causes
 }
 
 /// The findings that name a cause of slowness.

@@ -5,7 +5,7 @@ use h2lab_analysis::diagnose::{CAUSES, Status};
 use h2lab_analysis::experiment::{Hop, Remedy};
 use h2lab_analysis::stats::{ErrorCount, Latency, Silence};
 use h2lab_model::Fix;
-use h2lab_model::experiment::{Knob, ServerSetting};
+use h2lab_model::experiment::ServerSetting;
 use h2lab_model::record::{Fault, RunRecord};
 use h2lab_model::scenario::Change;
 use h2lab_model::settings::{self, Role, Wish};
@@ -49,6 +49,7 @@ fn text(experiment: &Experiment, fixture: &Fixture) -> String {
         is_via: true,
         unread: None,
         took: TOOK,
+        failure: None,
     }
     .text(TextStyle::default())
 }
@@ -142,6 +143,19 @@ fn a_run_that_ended_with_its_server_was_not_interrupted() {
 }
 
 #[test]
+fn a_run_that_failed_was_not_interrupted_and_says_why_it_ended() {
+    let mut fixture = Fixture::new();
+    fixture.run.interrupted = true;
+    let mut experiment = experiment(&fixture);
+    (experiment.trials, experiment.untried) = (Vec::new(), 3);
+    let subject = fixture.findings[0].cell;
+    let failure = Some("no space left");
+    let said = Diagnosis { failure, ..diagnosis(&fixture, &experiment, subject) }.answer().join(" ");
+    assert!(said.starts_with("The run could not go on (no space left): this is what"), "{said}");
+    assert!(said.contains("the run had ended before.") && !said.contains("nterrupted"), "{said}");
+}
+
+#[test]
 fn failures_and_pauses_are_told_by_protocol() {
     let mut fixture = Fixture::new();
     let error =
@@ -191,6 +205,33 @@ fn a_server_without_the_difference_leaves_the_proxy() {
 }
 
 #[test]
+fn a_proxy_with_most_of_the_time_is_named_though_the_server_itself_is_open() {
+    let fixture = Fixture::new();
+    let verdict = |is_wanted: fn(&CellVerdict) -> bool| {
+        fixture.analysis.verdicts.iter().find(|one| is_wanted(one)).cloned().expect("the fixture has one")
+    };
+    let open = CellVerdict {
+        median_conclusion: Some(Conclusion::Slower),
+        ..verdict(|one| one.is_no_slower() && !one.is_slower())
+    };
+    let said = |medians: [u64; 2], protocol: Protocol| {
+        let medians = Ok(medians.map(Duration::from_millis));
+        let experiment = Experiment {
+            verdict: Some(verdict(CellVerdict::is_slower)),
+            direct: Some(open.clone()),
+            hop: Some(Hop { protocols: [protocol; 2], medians }),
+            ..experiment(&fixture)
+        };
+        text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let named = "but most of the time arises at the proxy";
+    assert!(said([2, 14], Protocol::H2).contains(named));
+    for said in [said([2, 4], Protocol::H2), said([2, 14], Protocol::H1)] {
+        assert!(said.contains("nothing is known of where") && !said.contains(named), "{said}");
+    }
+}
+
+#[test]
 fn a_server_that_speaks_http1_alone_is_compared_by_its_medians() {
     let fixture = Fixture::new();
     let said = |medians: Result<[u64; 2], String>| {
@@ -223,6 +264,7 @@ fn the_document_has_what_the_page_has() {
         is_via: true,
         unread: None,
         took: TOOK,
+        failure: None,
     }
     .document();
     let outcomes: Vec<&str> = document.trials.iter().map(|trial| trial.outcome.as_str()).collect();
@@ -244,6 +286,7 @@ fn diagnosis<'a>(fixture: &'a Fixture, experiment: &'a Experiment, subject: u32)
         is_via: true,
         unread: None,
         took: TOOK,
+        failure: None,
     }
 }
 
@@ -487,7 +530,84 @@ fn the_findings_of_a_run_without_an_experiment_are_for_review_and_name_their_cel
     assert!(junit.contains("tests=\"1\" failures=\"0\"") && junit.contains("not confirmed"), "{junit}");
     fixture.findings[0].explains = Some(0.0);
     assert_eq!(sarif_of_findings(&fixture.report())["runs"][0]["results"], serde_json::json!([]));
-    assert!(junit_of_findings(&fixture.report()).contains("tests=\"0\""), "an observation is no cause");
+    let none = junit_of_findings(&fixture.report());
+    let passed = "<testcase classname=\"h2lab.diagnose\" name=\"no cause was found\">\n      <system-out>";
+    assert!(none.contains("tests=\"1\" failures=\"0\" errors=\"0\"") && none.contains(passed), "{none}");
+}
+
+#[test]
+fn requests_that_all_failed_are_an_error_and_not_the_absence_of_a_cause() {
+    let mut fixture = Fixture::new();
+    fixture.findings.clear();
+    let of = |fixture: &Fixture| junit_of_findings(&fixture.report());
+    let cell = &mut fixture.analysis.cells[0];
+    (cell.requests.sent, cell.requests.succeeded, cell.requests.failed) = (9, 1, 8);
+    assert!(of(&fixture).contains("no cause was found") && !of(&fixture).contains("<error"));
+    let cell = &mut fixture.analysis.cells[0];
+    (cell.requests.succeeded, cell.requests.failed, cell.served_rps) = (0, 9, 0.0);
+    cell.statuses.clear();
+    cell.errors.clear();
+    (cell.requests.unfinished, cell.state) = (0, CellState::Ok);
+    let cancelled = of(&fixture);
+    let error = "<error type=\"failed\" message=\"none of 9 requests succeeded\"/>";
+    assert!(cancelled.contains(error) && !cancelled.contains("no cause was found"), "{cancelled}");
+    let why = "no response to 9 requests; all ended as `reset`".to_owned();
+    fixture.analysis.cells[0].state = CellState::Failed { why, how: Failed::NoResponse };
+    let reset = of(&fixture);
+    assert!(reset.contains("errors=\"1\"") && reset.contains("all ended as `reset`"), "{reset}");
+}
+
+#[test]
+fn of_a_change_that_is_void_or_not_resolved_other_programs_get_no_interval() {
+    let fixture = Fixture::new();
+    let mut experiment = experiment(&fixture);
+    let subject = fixture.findings[0].cell;
+    let effect = Effect { ratio: 3.4, low: 3.6e-6, high: 3.2e6, before: 2.0, after: 0.6 };
+    experiment.trials[2].effect = Some(effect);
+    let junit = diagnosis(&fixture, &experiment, subject).junit();
+    assert!(junit.contains(": not resolved\""), "{junit}");
+    assert!(junit.contains("message=\"void: no push: 9 of 10 requests failed\""), "{junit}");
+    assert!(junit.contains("refuted: ") && junit.contains(" is 1.00 × as good ("), "{junit}");
+}
+
+#[test]
+fn a_client_is_not_judged_by_its_rate_and_without_a_cause_a_case_passes() {
+    let mut fixture = Fixture::new();
+    let experiment = experiment(&fixture);
+    let subject = fixture.findings[0].cell;
+    let of = |fixture: &Fixture, unread| {
+        let diagnosis = diagnosis(fixture, &experiment, subject);
+        Diagnosis { unread, ..diagnosis }.junit()
+    };
+    assert!(of(&fixture, None).contains("served ") && of(&fixture, Some(0)).contains(" requests succeeded"));
+    assert!(!of(&fixture, Some(0)).contains("served ") && !of(&fixture, None).contains("no cause was found"));
+    fixture.findings.clear();
+    let alone = Experiment { trials: Vec::new(), ..experiment.clone() };
+    assert!(diagnosis(&fixture, &alone, subject).junit().contains("no cause was found"));
+}
+
+#[test]
+fn without_loss_the_loss_is_shown_to_be_the_cause_and_the_change_was_not_tried() {
+    let mut fixture = Fixture::new();
+    let other = Finding { rule: "LOSS102".to_owned(), ..fixture.findings[0].clone() };
+    fixture.findings.push(other);
+    let subject = fixture.findings[0].cell;
+    let with = |knob: Knob| {
+        let trials = vec![trial(knob, Outcome::Confirmed, 6.78)];
+        let experiment = Experiment { trials, ..experiment(&fixture) };
+        diagnosis(&fixture, &experiment, subject).answer().join(" ")
+    };
+    let said = with(Knob::NoLoss);
+    for words in [
+        "Confirmed (LOSS101, LOSS102): with a link that loses nothing, ",
+        ": the loss is the cause. Cause: ",
+        "). That change follows from the cause; it is not what was tried.",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let of_one = with(Knob::Connections(4));
+    assert!(of_one.contains("Confirmed (LOSS101): with 4 connections"), "{of_one}");
+    assert!(!of_one.contains("follows from") && !of_one.contains("is the cause"), "{of_one}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! A diagnosis as a page: the answer, the experiments, the findings, what was ruled out; then all that was measured.
 
 use super::{Section, Shell, findings, parts, whole};
-use crate::diagnosis::{COLUMNS, CORRECTED, Diagnosis};
+use crate::diagnosis::{COLUMNS, CORRECTED, Diagnosis, Said};
+use crate::{Report, answer};
 
 /// The page of a run of `diagnose`.
 pub fn diagnosis_page(diagnosis: &Diagnosis<'_>) -> String {
@@ -38,6 +39,20 @@ pub fn diagnosis_page(diagnosis: &Diagnosis<'_>) -> String {
         style: super::RUN_STYLE,
         script: super::RUN_SCRIPT,
         ..whole
+    }
+    .render()
+}
+
+/// The page of what records show of which nothing was compared: a run folder, a capture, a client.
+pub fn findings_page(report: &Report<'_>, said: &Said) -> String {
+    // What was seen in packets is said already.
+    let about = if report.is_of_packets() { Vec::new() } else { super::about(report) };
+    Shell {
+        answer: answer::of(report),
+        notes: about.into_iter().chain(said.paragraphs()).collect(),
+        style: super::RUN_STYLE,
+        script: super::RUN_SCRIPT,
+        ..whole(report)
     }
     .render()
 }
@@ -83,6 +98,7 @@ mod tests {
             is_via: false,
             unread: None,
             took: None,
+            failure: None,
         });
         assert_sound(&page);
         let (_, rest) = page.split_once("<pre class=\"copied\">").expect("it is there");
@@ -103,6 +119,7 @@ mod tests {
             is_via: false,
             unread: None,
             took: None,
+            failure: None,
         };
         let page = diagnosis_page(&diagnosis);
         assert_sound(&page);

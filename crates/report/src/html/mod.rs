@@ -28,7 +28,7 @@ mod transfer;
 mod verdicts;
 mod ways;
 
-pub use diagnosis::diagnosis_page;
+pub use diagnosis::{diagnosis_page, findings_page};
 pub use fleet::fleet_page;
 pub use probe::probe_page;
 pub use sidecar::sidecar_page;
@@ -177,7 +177,7 @@ fn whole(report: &Report<'_>) -> Shell {
         sections: sections(report, ""),
         repeat: Repeat {
             command: command.clone(),
-            seed: Some(report.run.seed),
+            seed: report.seed(),
             version: report.run.version.clone(),
             started: report.run.started.clone(),
             machine: report.run.machine.clone(),

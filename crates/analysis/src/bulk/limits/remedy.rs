@@ -1,6 +1,7 @@
 //! Which setting lifts a limit, and to what value. The table of settings has the spelling of each setting
 //! (`h2lab_model::settings`).
 
+use super::AGREES_TO;
 use h2lab_base::units::{format_bytes, measured_time};
 use h2lab_model::Fix;
 use h2lab_model::bulk::rate::bits_text;
@@ -21,14 +22,7 @@ const LONG_FRAME: u64 = 1 << 20;
 pub(super) fn fixes(kind: BindingKind, figures: &ConnectionFigures, speed: f64) -> Vec<Fix> {
     let receiver = &figures.receiver;
     match kind {
-        BindingKind::StreamWindow => {
-            let need = Need::of(figures, speed, receiver.stream_window, Owner::Receiver, MOST_WINDOW);
-            vec![window(figures, Knob::StreamWindow, "a stream window", &need)]
-        }
-        BindingKind::ConnectionWindow => {
-            let need = Need::of(figures, speed, receiver.connection_window, Owner::Receiver, MOST_WINDOW);
-            vec![window(figures, Knob::ConnectionWindow, "a connection window", &need)]
-        }
+        BindingKind::StreamWindow | BindingKind::ConnectionWindow => windows(kind, figures, speed),
         BindingKind::SendBuffer => {
             let need = Need::of(figures, speed, figures.sender.send_buffer, Owner::Sender, MOST_TCP_WINDOW);
             let why = format!("at the sender{}", need.why());
@@ -57,6 +51,35 @@ pub(super) fn fixes(kind: BindingKind, figures: &ConnectionFigures, speed: f64) 
             vec![Fix::new("sender", "check its disk, its CPU and its windows", "it had nothing to send")]
         }
         BindingKind::Link | BindingKind::Unknown => Vec::new(),
+    }
+}
+
+/// A larger window of this kind; with the other window where that one would be the limit at once: of the two the smaller
+/// one decides, so that raising one changes little or nothing.
+fn windows(kind: BindingKind, figures: &ConnectionFigures, speed: f64) -> Vec<Fix> {
+    let of = |kind| {
+        let (present, knob, what) = match kind {
+            BindingKind::ConnectionWindow => {
+                (figures.receiver.connection_window, Knob::ConnectionWindow, "a connection window")
+            }
+            _ => (figures.receiver.stream_window, Knob::StreamWindow, "a stream window"),
+        };
+        window(figures, knob, what, &Need::of(figures, speed, present, Owner::Receiver, MOST_WINDOW))
+    };
+    let other = match kind {
+        BindingKind::StreamWindow => BindingKind::ConnectionWindow,
+        _ => BindingKind::StreamWindow,
+    };
+    let sizes = super::window(kind, figures).zip(super::window(other, figures));
+    let (fix, other) = (of(kind), sizes.filter(|(own, other)| *other <= own * AGREES_TO).map(|_| of(other)));
+    match other {
+        None => vec![fix],
+        Some(other) if fix.has_setting() && other.has_setting() && fix.product == other.product => {
+            let setting = format!("{} {}", fix.setting, other.setting);
+            let why = format!("both, since both are used up at once; {}; {}", fix.why, other.why);
+            vec![Fix::new(&fix.product, &setting, why)]
+        }
+        Some(other) => vec![fix, other],
     }
 }
 

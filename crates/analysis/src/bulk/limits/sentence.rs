@@ -211,6 +211,14 @@ fn unknown(figures: &ConnectionFigures, on_the_way: &str) -> String {
     if figures.wall.is_zero() || figures.bytes == 0 {
         return "no data received".to_owned();
     }
+    if super::is_stopped_near(figures) {
+        return format!(
+            "our windows stopped the sender for {} of the time; over a round trip of {} that may be because of their \
+             size, or because an end is late to process: larger ones (-w, -W) decide",
+            percent(window_share(figures).unwrap_or(0.0)),
+            measured_time(figures.min_rtt.unwrap_or_default())
+        );
+    }
     let unseen = figures.sender.tcp_busy.is_none() && !figures.we_send;
     let why = match window_share(figures) {
         Some(share) if unseen => format!(

@@ -64,8 +64,9 @@ use super::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
 
 pub(super) use conn104_dial_stampede::of_one_client as stampede_of_one_client;
-pub(super) use conn107_client_does_not_multiplex::{abandoning, single_requests};
+pub(super) use conn107_client_does_not_multiplex::{abandoning, single_requests, unkept};
 pub use meta::{CauseMeta, FAMILIES, Status};
+pub(super) use mux101_stream_limit::held_at_limit;
 
 /// All causes, by family in the order of [`FAMILIES`], then by number. The only list.
 pub const CAUSES: &[&CauseMeta] = &[

@@ -108,7 +108,11 @@ fn fixes_that_name_a_knob_are_in_the_table_and_the_page_does_not_repeat_its_sett
                 assert!(!fix.contains(&format!("`{}`", name.setting)), "{}: {}", cause.id, name.setting);
             }
         }
-        assert!(!cause.text().contains("- setting:"), "{}", cause.id);
+        let text = cause.text();
+        assert!(!text.contains("- setting:"), "{}", cause.id);
+        // Else Markdown joins it to the item of a list before it.
+        let is_apart = |(at, _): (usize, &str)| text[..at].ends_with('\n');
+        assert!(text.match_indices("\nSettings ").all(is_apart), "{}", cause.id);
     }
 }
 

@@ -6,11 +6,13 @@ use super::arrivals::Arrivals;
 use super::exchanges::{End, Exchanges};
 use super::half::{Half, Kind};
 use super::http::Http;
+use super::record::closed;
 use crate::diagnose::waits::segment::{Segment, flag};
 use crate::diagnose::waits::streams::dialect;
 use crate::diagnose::waits::tls::{KeyLog, Opaque, Tls};
 use h2lab_base::units::Time;
 use h2lab_link::FlowEndpoint;
+use h2lab_model::record::ConnectionRecord;
 use h2lab_wire::trace::{Dialect, Direction};
 
 /// Retransmissions of a connection whose times are kept.
@@ -62,6 +64,8 @@ pub(super) struct Connection {
     reading: Reading,
     /// When the client answered the first bytes of the server: with TLS, its handshake was complete then (RFC 8446 §2).
     shaken_at: Time,
+    /// See [`Read::acked_at`].
+    acked_at: Time,
     /// Retransmissions: when they were sent, and whether by the server.
     pub repeats: Vec<(Time, bool)>,
     /// Who ended it, and when.
@@ -86,6 +90,7 @@ impl Connection {
             down: Half::default(),
             reading: Reading::Open,
             shaken_at: Time::NEVER,
+            acked_at: Time::ZERO,
             repeats: Vec::new(),
             end: None,
         }
@@ -126,10 +131,15 @@ impl Connection {
             Direction::Down => (&mut self.down, &mut self.up),
         };
         other.mss = segment.mss.or(other.mss);
-        if let Some(number) = segment.ack {
-            other.acknowledge(number);
-        }
         let reading = &mut self.reading;
+        if let Some(number) = segment.ack {
+            let was_waiting = !other.is_acknowledged();
+            other.acknowledge(number);
+            let is_free = was_waiting && other.is_acknowledged();
+            if direction == Direction::Down && is_free && !reading.has_request() {
+                self.acked_at = shown;
+            }
+        }
         let kind = half.take(now, segment, length, rtt, &mut |place, bytes| {
             reading.feed(shown, direction, (place, bytes), is_from_begin, log, room);
         });
@@ -164,6 +174,10 @@ impl Connection {
             Direction::Down => End::Server,
         };
         self.end.get_or_insert((shown, how));
+        let reading = &mut self.reading;
+        if let (Direction::Up, Reading::Clear(http) | Reading::Tls(_, http, _)) = (direction, reading) {
+            http.exchanges.is_closed_by_client = true;
+        }
     }
 
     /// The times of its handshake, if it is complete and nothing of it was repeated.
@@ -205,8 +219,28 @@ impl Connection {
             None => None,
         });
         let known = http.and_then(Http::settled);
+        // With TLS 1.2, for which it is unknown whether a session was resumed, the handshake may take one more round
+        // trip (RFC 5246 §7.3).
+        let is_tls12 = tls.as_ref().is_some_and(|tls| tls.is_resumed().is_none());
+        let more = handshake.filter(|_| is_tls12).map_or(Duration::ZERO, |handshake| handshake.round_trip());
+        let usable_at = if tls.is_some() { self.shaken_at + more } else { connected_at };
         let Some((dialect, mut http)) = known else {
-            return Finished::blind(self.up, self.down, handshake, opaque);
+            let is_open = self.answer_at.happened() && usable_at.happened();
+            let is_unused = is_open && opaque.is_none() && end != End::Server;
+            let record = ConnectionRecord {
+                local_port: self.client.port,
+                remote_port: self.server.port,
+                dialled_at,
+                connected_at,
+                ready_at: usable_at,
+                closed_at,
+                closed: closed(end),
+                tls_resumed: tls.as_ref().and_then(|tls| tls.is_resumed()),
+                ..ConnectionRecord::default()
+            };
+            let unused =
+                is_unused.then(|| Box::new(Unused { server: self.server, is_tls: tls.is_some(), record }));
+            return Finished { unused, ..Finished::blind(self.up, self.down, handshake, opaque) };
         };
         // The bytes that the capture lacks may include the ends of these requests.
         let is_known = !self.up.has_missing() && !self.down.has_missing();
@@ -219,11 +253,7 @@ impl Connection {
         (record.local_port, record.remote_port) = (self.client.port, self.server.port);
         (record.dialled_at, record.connected_at, record.closed_at) = (dialled_at, connected_at, closed_at);
         // A client of HTTP/2 shows with its preface that it is ready. One of HTTP/1.1 shows nothing until its first
-        // request. With TLS 1.2, for which it is unknown whether a session was resumed, the handshake may take one more
-        // round trip (RFC 5246 §7.3).
-        let is_tls12 = tls.as_ref().is_some_and(|tls| tls.is_resumed().is_none());
-        let more = handshake.filter(|_| is_tls12).map_or(Duration::ZERO, |handshake| handshake.round_trip());
-        let usable_at = if tls.is_some() { self.shaken_at + more } else { connected_at };
+        // request.
         let first_at = http.ready_at.unwrap_or(Time::NEVER);
         record.ready_at = if dialect == Dialect::Http1 { usable_at.min(first_at) } else { first_at };
         record.tls_resumed = tls.as_ref().and_then(|tls| tls.is_resumed());
@@ -233,6 +263,7 @@ impl Connection {
                 dialect,
                 is_tls: tls.is_some(),
                 is_declined: http.is_offered && dialect == Dialect::Http1,
+                acked_at: self.acked_at,
                 exchanges: http.exchanges,
                 repeats: std::mem::take(&mut self.repeats),
                 end,
@@ -241,6 +272,7 @@ impl Connection {
             down: self.down,
             handshake,
             flaw: opaque,
+            unused: None,
         }
     }
 }
@@ -275,6 +307,16 @@ pub(super) struct Finished {
     pub down: Half,
     pub handshake: Option<Handshake>,
     pub flaw: Option<Flaw>,
+    /// If it could have carried requests, and the client sent none.
+    pub unused: Option<Box<Unused>>,
+}
+
+/// A connection that was established, and on which the client sent no byte of HTTP.
+#[derive(Debug)]
+pub(super) struct Unused {
+    pub server: FlowEndpoint,
+    pub is_tls: bool,
+    pub record: ConnectionRecord,
 }
 
 /// What was read of a connection.
@@ -285,6 +327,9 @@ pub(super) struct Read {
     pub is_tls: bool,
     /// The client requested HTTP/2 by an upgrade (RFC 7540 §3.2), and the server continued with HTTP/1.1.
     pub is_declined: bool,
+    /// When the server had acknowledged all that the client sent before its first byte of HTTP; [`Time::ZERO`] if that was
+    /// nothing.
+    pub acked_at: Time,
     pub exchanges: Exchanges,
     pub repeats: Vec<(Time, bool)>,
     pub end: End,
@@ -292,11 +337,19 @@ pub(super) struct Read {
 
 impl Finished {
     const fn blind(up: Half, down: Half, handshake: Option<Handshake>, flaw: Option<Flaw>) -> Self {
-        Self { read: None, up, down, handshake, flaw }
+        Self { read: None, up, down, handshake, flaw, unused: None }
     }
 }
 
 impl Reading {
+    /// Whether a byte of HTTP of the client has been read.
+    const fn has_request(&self) -> bool {
+        match self {
+            Self::Clear(http) | Self::Tls(_, http, _) => http.ready_at.is_some(),
+            Self::Open | Self::Blind(_) => false,
+        }
+    }
+
     /// Processes the next bytes of a direction, the first of them at this place.
     fn feed(
         &mut self,

@@ -1,6 +1,7 @@
 //! The requests of a connection, from its frames.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use h2lab_base::text::PeerText;
 use h2lab_base::units::Time;
@@ -19,6 +20,8 @@ const DEBUG_KEPT: usize = 200;
 const MOST_KINDS: usize = 64;
 /// GOAWAYs of a connection that are kept: a server that shuts down gracefully sends two.
 const MOST_GOAWAYS: usize = 64;
+/// A client that cancels requests, or closes, this soon after a GOAWAY arrived gave them up because of it.
+const GIVEN_UP: Duration = Duration::from_millis(100);
 
 /// A request in progress.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +29,21 @@ struct Exchange {
     sample: Sample,
     /// The response has ended, and its fields are still to come.
     has_ended: bool,
+    /// The `content-length` of the request.
+    announced: Option<u64>,
+    /// Body bytes of the request so far.
+    sent: u64,
+    /// The request has been sent completely.
+    is_sent: bool,
+}
+
+impl Exchange {
+    /// What was sent of the body, and what was announced, if these differ (RFC 9113 §8.1.1).
+    fn misfit(&self) -> Option<(u64, u64)> {
+        let announced = self.announced?;
+        let differs = self.sent > announced || (self.is_sent && self.sent < announced);
+        differs.then_some((self.sent, announced))
+    }
 }
 
 /// Who ended a connection, and how.
@@ -56,6 +74,13 @@ pub(super) struct Exchanges {
     /// Requests that the server refused unprocessed, completed when the client received the refusal: it is not known
     /// whether it sent them again.
     pub refused: Vec<Sample>,
+    /// Of the first request that the server reset with `PROTOCOL_ERROR` for it: body bytes that were sent, and those that
+    /// its `content-length` had announced.
+    pub misfit: Option<(u64, u64)>,
+    /// The client has closed the connection.
+    pub is_closed_by_client: bool,
+    /// The client has sent a GOAWAY.
+    has_left: bool,
     /// Field blocks that could not be decoded.
     pub undecoded: u32,
     /// Requests whose end is missing from the capture, and which are not among the samples.
@@ -74,6 +99,9 @@ impl Default for Exchanges {
             record: ConnectionRecord::default(),
             uploaded: 0,
             refused: Vec::new(),
+            misfit: None,
+            is_closed_by_client: false,
+            has_left: false,
             undecoded: 0,
             untimed: 0,
             came_at: Time::NEVER,
@@ -95,7 +123,12 @@ impl Exchanges {
             (Detail::Head(head), Direction::Down) if head.promised_stream.is_none() => {
                 self.response(&event, head);
             }
-            (Detail::Data { data_bytes, .. }, Direction::Up) => self.uploaded += u64::from(*data_bytes),
+            (Detail::Data { data_bytes, .. }, Direction::Up) => {
+                self.uploaded += u64::from(*data_bytes);
+                if let Some(exchange) = self.open.get_mut(&event.stream.0) {
+                    exchange.sent += u64::from(*data_bytes);
+                }
+            }
             (Detail::Data { data_bytes, .. }, Direction::Down) => {
                 if let Some(exchange) = self.open.get_mut(&event.stream.0) {
                     exchange.sample.body_bytes += u64::from(*data_bytes);
@@ -119,8 +152,9 @@ impl Exchanges {
                 self.record.http.note_priority(stream, priority_field_value.as_bytes());
             }
             (Detail::Reset { .. }, _) => self.reset(&event),
+            (Detail::GoAway { .. }, Direction::Up) => self.has_left = true,
             (Detail::GoAway { last_stream_id, debug, .. }, Direction::Down)
-                if self.record.goaways.len() < MOST_GOAWAYS =>
+                if self.record.goaways.len() < MOST_GOAWAYS && !self.is_over() =>
             {
                 self.record.goaways.push(GoAwayRecord {
                     at: event.at,
@@ -132,9 +166,21 @@ impl Exchanges {
             _ => {}
         }
         let is_continued = matches!(&frame.detail, Detail::Head(head) if head.continues);
-        if event.direction == Direction::Down && event.ends_stream() {
-            self.end(&event, is_continued);
+        match event.direction {
+            Direction::Down if event.ends_stream() => self.end(&event, is_continued),
+            Direction::Up if event.ends_stream() => {
+                if let Some(exchange) = self.open.get_mut(&event.stream.0) {
+                    exchange.is_sent = true;
+                }
+            }
+            _ => {}
         }
+    }
+
+    /// Whether the client has ended the connection by itself: a GOAWAY that answers this, or crosses it, ends nothing.
+    fn is_over(&self) -> bool {
+        let is_left = self.is_closed_by_client || (self.has_left && self.open.is_empty());
+        is_left && self.record.goaways.is_empty()
     }
 
     fn count(&mut self, event: &FrameEvent) {
@@ -168,7 +214,9 @@ impl Exchanges {
         }
         let mut sample = Sample::due(event.at, true);
         (sample.sent_at, sample.stream) = (event.at, event.stream);
-        self.open.insert(stream, Exchange { sample, has_ended: false });
+        let length = head.fields.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
+        let announced = length.and_then(|field| field.value.parse().ok());
+        self.open.insert(stream, Exchange { sample, has_ended: false, announced, sent: 0, is_sent: false });
     }
 
     fn response(&mut self, event: &FrameEvent, head: &Head) {
@@ -217,10 +265,35 @@ impl Exchanges {
         if resets.len() < MOST_KINDS || resets.iter().any(|(known, _)| *known == code) {
             count_one(resets, code);
         }
-        if let Some(exchange) = self.open.get_mut(&event.stream.0) {
-            exchange.sample.code = code;
-            self.finish(event.stream.0, event.at, Some(outcome));
+        let stream = event.stream.0;
+        // With another code the client objects to what the server did on this stream.
+        let is_plain = matches!(ErrorCode(code), ErrorCode::CANCEL | ErrorCode::NO_ERROR);
+        let (at, outcome) = match (outcome, self.refused_at(stream)) {
+            (Outcome::Cancelled, Some(at)) => (at, Outcome::Refused),
+            (Outcome::Cancelled, None) if is_plain => (event.at, self.given_up(event.at)),
+            (other, _) => (event.at, other),
+        };
+        let Some(exchange) = self.open.get_mut(&stream) else { return };
+        if outcome == Outcome::Reset && ErrorCode(code) == ErrorCode::PROTOCOL_ERROR {
+            self.misfit = self.misfit.or(exchange.misfit());
         }
+        // What the client says of a request that a GOAWAY ended is not why it ended.
+        let is_why = event.direction == Direction::Down || outcome == Outcome::Cancelled;
+        exchange.sample.code = if is_why { code } else { 0 };
+        self.finish(stream, at, Some(outcome));
+    }
+
+    /// When a GOAWAY arrived that says that the server does not process this stream.
+    fn refused_at(&self, stream: u32) -> Option<Time> {
+        let goaways = self.record.goaways.iter().filter(|goaway| stream > goaway.last_stream);
+        goaways.map(|goaway| goaway.at).min()
+    }
+
+    /// How a request ended that the client gave up at `at`, by a reset or by closing the connection: with a GOAWAY, if
+    /// one had just arrived.
+    fn given_up(&self, at: Time) -> Outcome {
+        let is_just = |goaway: &GoAwayRecord| goaway.at <= at && at.since(goaway.at) <= GIVEN_UP;
+        if self.record.goaways.iter().any(is_just) { Outcome::GoAway } else { Outcome::Cancelled }
     }
 
     /// A request has ended: with this outcome, or with the response's status.
@@ -243,13 +316,8 @@ impl Exchanges {
     /// The connection has ended, or the capture. In HTTP/1.1 the end of the connection ends a response of unknown
     /// length.
     pub fn close(&mut self, at: Time, end: End, is_http1: bool) {
-        let last = self.record.goaways.iter().map(|goaway| goaway.last_stream).min();
-        let refused_at = |stream: u32| {
-            let goaways = self.record.goaways.iter().filter(|goaway| stream > goaway.last_stream);
-            goaways.map(|goaway| goaway.at).min()
-        };
         let unprocessed: Vec<(u32, Time)> =
-            self.open.keys().filter_map(|stream| Some((*stream, refused_at(*stream)?))).collect();
+            self.open.keys().filter_map(|stream| Some((*stream, self.refused_at(*stream)?))).collect();
         for (stream, at) in unprocessed {
             self.finish(stream, at, Some(Outcome::Refused));
         }
@@ -257,9 +325,9 @@ impl Exchanges {
             let begun = self.open[&stream].sample.first_byte_at.happened();
             let outcome = match end {
                 End::Server if is_http1 && begun => None,
-                End::Server | End::Reset if last.is_some() => Some(Outcome::GoAway),
+                End::Server | End::Reset if !self.record.goaways.is_empty() => Some(Outcome::GoAway),
                 End::Server | End::Reset => Some(Outcome::Closed),
-                End::Client => Some(Outcome::Cancelled),
+                End::Client => Some(self.given_up(at)),
                 End::Capture => Some(Outcome::Unfinished),
             };
             self.finish(stream, at, outcome);

@@ -133,6 +133,11 @@ impl Half {
         }
     }
 
+    /// Whether the receiver has acknowledged all bytes seen.
+    pub const fn is_acknowledged(&self) -> bool {
+        self.acked >= self.highest
+    }
+
     /// Whether bytes are missing that the receiver has: the capture lost them. A FIN counts as one byte.
     pub const fn has_missing(&self) -> bool {
         self.cut == 0 && (self.bytes.is_broken() || self.acked > self.bytes.next() + 1)

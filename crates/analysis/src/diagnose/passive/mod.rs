@@ -210,9 +210,12 @@ impl Capture {
         let at = self.now;
         let finished: Vec<Finished> =
             self.connections.into_iter().map(|connection| connection.finish(at)).collect();
-        let notes = self.unseen.notes(&finished);
+        let mut notes = self.unseen.notes(&finished);
         let connections = finished.len();
+        let reads = finished.iter().filter_map(|connection| connection.read.as_ref());
+        let refused: usize = reads.map(|read| read.exchanges.refused.len()).sum();
         let records = record::of(finished, self.unseen.is_full, self.link.as_ref());
+        notes.extend(notes::left_out(refused, &records));
         Captured { records, notes, connections, began_nanos: self.begins_at.unwrap_or(0) }
     }
 }

@@ -1,14 +1,19 @@
 //! What cannot be known from a capture, in sentences.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::connection::{Finished, Flaw, Handshake};
 use super::exchanges::End;
-use h2lab_base::counts::plural;
+use h2lab_base::counts::{count, plural};
 use h2lab_base::units::measured_time;
+use h2lab_model::record::{CellRecord, Outcome};
+use h2lab_wire::ErrorCode;
 
 /// The capture point is at one end if the other end takes this many times as long to answer.
 const NEAR: u32 = 4;
+/// Error codes of resets that are named: HTTP/2 has 14, but a peer may make up any number.
+const MOST_CODES: usize = 4;
 /// On shorter paths than this both ends are near.
 const SHORT: std::time::Duration = std::time::Duration::from_millis(1);
 
@@ -253,9 +258,6 @@ fn of_requests(connections: &[Finished], source: Source) -> Vec<String> {
     let all = plural(timed + untimed, "request");
     let left_out =
         (untimed > 0).then(|| format!("{untimed} of {all} left out: the capture lacks when they ended"));
-    let refused: u64 = read().map(|read| read.exchanges.refused.len() as u64).sum();
-    // In a whole run, refused requests that were not sent again are lost, and are counted as such.
-    let refused = if source == Source::Run { 0 } else { refused };
     let undecoded: u64 = read().map(|read| u64::from(read.exchanges.undecoded)).sum();
     let open = read().filter(|read| read.end == End::Capture).count() as u64;
     let declined = read().filter(|read| read.is_declined).count() as u64;
@@ -266,20 +268,55 @@ fn of_requests(connections: &[Finished], source: Source) -> Vec<String> {
     };
     let declined = (declined > 0).then(|| format!("{} {how}", plural(declined, "connection")));
     let told = [
-        (
-            refused,
-            "request",
-            "refused unprocessed, and left out: whether the client sent them again is not known",
-        ),
         (undecoded, "block of fields", "not decoded"),
         (open, "connection", "still open when the capture ended"),
     ];
-    let sentence = |(n, noun, what): (u64, &str, &str)| {
-        format!("{} {} {what}", plural(n, noun), if n == 1 { "was" } else { "were" })
-    };
     left_out
         .into_iter()
         .chain(declined)
-        .chain(told.into_iter().filter(|(n, ..)| *n > 0).map(sentence))
+        .chain(of_resets(connections, source))
+        .chain(told.into_iter().filter(|(n, ..)| *n > 0).map(|(n, noun, what)| were(n, noun, what)))
         .collect()
+}
+
+/// `2 requests were …`.
+fn were(n: u64, noun: &str, what: &str) -> String {
+    format!("{} {} {what}", plural(n, noun), if n == 1 { "was" } else { "were" })
+}
+
+/// Requests that the server reset, by error code, and why, if the packets show it.
+fn of_resets(connections: &[Finished], source: Source) -> Vec<String> {
+    let read = || connections.iter().filter_map(|connection| connection.read.as_ref());
+    let mut codes: BTreeMap<u32, u64> = BTreeMap::new();
+    let samples = read().flat_map(|read| &read.exchanges.samples);
+    for sample in samples.filter(|sample| sample.outcome == Outcome::Reset) {
+        *codes.entry(sample.code).or_default() += 1;
+    }
+    let misfit = read().find_map(|read| read.exchanges.misfit);
+    let who = if source == Source::Run { "h2lab's server" } else { "the server" };
+    let told = |(code, n): (u32, u64)| {
+        let code = ErrorCode(code);
+        let misfit = misfit.filter(|_| code == ErrorCode::PROTOCOL_ERROR);
+        let why = misfit.map_or(String::new(), |(sent, announced)| {
+            let one = if n == 1 { "" } else { "of one of them " };
+            format!(
+                ": {one}the client sent {} bytes of a body whose content-length is {}, which makes the request malformed (RFC 9113 \
+                 §8.1.1)",
+                count(sent),
+                count(announced)
+            )
+        });
+        format!("{who} reset {} (RST_STREAM, {code}){why}", plural(n, "request"))
+    };
+    codes.into_iter().take(MOST_CODES).map(told).collect()
+}
+
+/// Of so many refused requests those that are not among the samples of `records`: in a whole run, those that were
+/// certainly not sent again are.
+pub(super) fn left_out(refused: usize, records: &[CellRecord]) -> Option<Note> {
+    let samples = records.iter().flat_map(|record| record.samples.iter());
+    let lost = samples.filter(|sample| sample.outcome == Outcome::Refused).count();
+    let n = refused.saturating_sub(lost) as u64;
+    let what = "refused unprocessed, and left out: whether the client sent them again is not known";
+    (n > 0).then(|| Note(were(n, "request", what)))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::connection::{Finished, Handshake, Read};
+use super::connection::{Finished, Handshake, Read, Unused};
 use super::exchanges::End;
 use h2lab_base::counters::{TcpSummary, TcpTick};
 use h2lab_base::spans::most_at_once;
@@ -26,7 +26,11 @@ const UNKNOWN_WINDOW: u32 = u32::MAX;
 /// has everything that the client did.
 pub(super) fn of(connections: Vec<Finished>, is_full: bool, link: Option<&LinkSpec>) -> Vec<CellRecord> {
     let mut groups: BTreeMap<(FlowEndpoint, Protocol), Vec<Finished>> = BTreeMap::new();
-    for connection in connections {
+    let mut unused: BTreeMap<(FlowEndpoint, bool), Vec<Unused>> = BTreeMap::new();
+    for mut connection in connections {
+        if let Some(one) = connection.unused.take() {
+            unused.entry((one.server, one.is_tls)).or_default().push(*one);
+        }
         if let Some(read) = &connection.read {
             groups.entry((read.server, protocol(read))).or_default().push(connection);
         }
@@ -35,7 +39,8 @@ pub(super) fn of(connections: Vec<Finished>, is_full: bool, link: Option<&LinkSp
         group
             .iter()
             .filter_map(|one| one.read.as_ref())
-            .map(|read| read.exchanges.samples.len())
+            // In a whole run at least one request is lost if all were refused.
+            .map(|read| read.exchanges.samples.len() + link.map_or(0, |_| read.exchanges.refused.len()))
             .sum::<usize>()
     };
     let mut groups: Vec<_> = groups.into_iter().collect();
@@ -45,7 +50,15 @@ pub(super) fn of(connections: Vec<Finished>, is_full: bool, link: Option<&LinkSp
         .enumerate()
         .filter_map(|(index, ((server, protocol), group))| {
             let cell = Cell { link: link.cloned(), ..cell(index as u32, &server, protocol)? };
-            Some(record(cell, group, is_full))
+            let mut record = record(cell, group, is_full);
+            // Elsewhere they may be of other programs than HTTP clients: checks of whether a port is open.
+            if link.is_some() && protocol.is_multiplexed() {
+                let unused = unused.remove(&(server, protocol.is_tls())).unwrap_or_default();
+                for (index, one) in (record.connections.len() as u32..).zip(unused) {
+                    record.connections.push(ConnectionRecord { index, ..one.record });
+                }
+            }
+            Some(record)
         })
         .collect()
 }
@@ -95,7 +108,10 @@ fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
         let spans = read.exchanges.samples.iter();
         under_way
             .extend(spans.map(|sample| (sample.sent_at, sample.sent_at.max(sample.completed_at - inexact))));
-        samples.extend(samples_of(&connection, read.exchanges.samples, rtt));
+        // The kernel may hold a request until the end of the TLS handshake is acknowledged (RFC 896, Nagle), which a
+        // server delays that has nothing to send.
+        let soon = (connection.ready_at + SOON.max(rtt)).max(read.acked_at + SOON);
+        samples.extend(samples_of(&connection, read.exchanges.samples, soon));
         if !is_full {
             let own = |frame| FrameEvent { connection: index, ..frame };
             record.frames.extend(read.exchanges.frames.into_iter().map(own));
@@ -137,11 +153,10 @@ fn lost(samples: &[Sample], mut refused: Vec<Sample>) -> Vec<Sample> {
 }
 
 /// The requests of a connection. The first one is taken to have waited for the connection, if it was sent as soon as
-/// possible.
-fn samples_of(connection: &ConnectionRecord, samples: Vec<Sample>, rtt: Duration) -> Vec<Sample> {
+/// possible: not later than `soon`.
+fn samples_of(connection: &ConnectionRecord, samples: Vec<Sample>, soon: Time) -> Vec<Sample> {
     let first = samples.iter().map(|sample| sample.stream).min();
     let begins = connection.dialled_at;
-    let soon = connection.ready_at + SOON.max(rtt);
     let own = |sample: Sample| {
         let mut sample = Sample { connection: connection.index, ..sample };
         if Some(sample.stream) == first && sample.sent_at <= soon && begins.happened() {
@@ -153,7 +168,7 @@ fn samples_of(connection: &ConnectionRecord, samples: Vec<Sample>, rtt: Duration
     samples.into_iter().map(own).collect()
 }
 
-fn closed(end: End) -> CloseReason {
+pub(super) fn closed(end: End) -> CloseReason {
     match end {
         End::Client => CloseReason::Local { why: "the client closed it".to_owned() },
         End::Server => CloseReason::Server,

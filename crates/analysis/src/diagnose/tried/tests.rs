@@ -3,7 +3,6 @@ use crate::stats::repetitions_by_cell;
 use h2lab_model::bulk::testing::bulk_repetition;
 use h2lab_model::record::testing::{Model, cell, one_repetition};
 use h2lab_model::scenario::labels;
-use h2lab_model::settings::Wish;
 
 fn fix(role: Role, knob: Knob, value: Option<u64>) -> Fix {
     Fix { wish: Some(Wish { knob, role, value }), ..Fix::new("client", "x", "y") }
@@ -52,6 +51,20 @@ fn a_fix_is_dropped_where_the_cell_that_has_it_is_slower_and_kept_where_it_is_no
     assert!(cost.contains(" ms instead of 2"), "of about 25 ms: {cost}");
     assert_eq!(left(connections(), &beside(0.5, sixteen)), kept(), "it is faster");
     assert_eq!(left(connections(), &beside(1.0, sixteen)), kept(), "it is as fast");
+}
+
+#[test]
+fn a_fix_that_a_program_of_the_run_refused_is_dropped_whatever_its_value() {
+    let refused = |change: fn(&mut Cell)| {
+        let mut records = beside(1.0, change);
+        let other = records.pop().expect("there are two").cell;
+        records.retain(|record| record.cell.index == 0);
+        records.push(CellRecord::unsupported(other, "haproxy cannot hold them".to_owned()));
+        left(connections(), &records)
+    };
+    let four = |cell: &mut Cell| (cell.connections, cell.max_connections) = (4, 4);
+    assert_eq!(refused(four), (0, "much; not x: haproxy cannot hold them".to_owned()));
+    assert_eq!(refused(|cell| cell.work.path = "/other".to_owned()), kept(), "another change was refused");
 }
 
 #[test]

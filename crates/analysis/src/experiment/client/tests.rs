@@ -101,8 +101,9 @@ fn a_busy_machine_and_failures_make_a_change_void() {
         })
     };
     assert_eq!((busy(1), busy(2).as_deref()), (None, Some("late")), "half of the rounds are sound, or fewer");
-    let failed = with(&|run: &mut ClientRun| run.has_failed = run.round == 0);
-    assert_eq!(failed.as_deref(), Some("the command failed in 1 of 3 runs with the change"));
+    let failed = |rounds: u32| with(&|run: &mut ClientRun| run.has_failed = run.round < rounds);
+    let always = "the command failed in 3 of 3 runs with the change";
+    assert_eq!((failed(2), failed(3).as_deref()), (None, Some(always)), "fewer may fail by chance");
     assert!(with(&|run: &mut ClientRun| run.requests = 0).is_some());
     let requests =
         |failures: u64| with(&|run: &mut ClientRun| (run.requests, run.failures) = (100, failures));
@@ -113,6 +114,51 @@ fn a_busy_machine_and_failures_make_a_change_void() {
         run.has_failed = true;
     }
     assert_eq!(outcome(&both), Outcome::Confirmed);
+    for run in &mut both {
+        (run.requests, run.failures) = (100, 5 + 4 * u64::from(run.cell));
+    }
+    let more = Outcome::Void("27 of 300 requests failed".to_owned());
+    assert_eq!(outcome(&both), more, "more requests fail of a client that always fails");
+}
+
+#[test]
+fn a_run_that_fails_is_not_compared_and_ends_no_experiment() {
+    let knobs = vec![(1, KNOB)];
+    for end in [0, 1] {
+        let mut runs = runs(4, [2.0; 2]);
+        let bad = runs.iter_mut().find(|run| run.cell == end).unwrap();
+        (bad.has_failed, bad.took) = (true, Duration::from_millis(1));
+        let first = of(&runs[..2]);
+        assert_eq!((&first.trials[0].outcome, first.open(&knobs, 1)), (&Outcome::Undecided, knobs.clone()));
+        assert_eq!(outcome(&runs[..6]), Outcome::Undecided, "two rounds are compared");
+        let trial = of(&runs).trials[0].clone();
+        assert_eq!((&trial.outcome, trial.rounds), (&Outcome::Confirmed, 4));
+        assert!((trial.effect.unwrap().ratio - 2.0).abs() < 0.01, "{trial:?}");
+    }
+}
+
+#[test]
+fn late_rounds_are_followed_by_others_and_a_change_with_which_the_command_always_fails_is_given_up() {
+    let knobs = vec![(1, KNOB)];
+    let with = |rounds: u32, change: &dyn Fn(&mut ClientRun)| {
+        let mut runs = runs(rounds, [2.0; 2]);
+        runs.iter_mut().filter(|run| run.cell == 1).for_each(change);
+        let found = of(&runs);
+        let is_void = matches!(found.trials[0].outcome, Outcome::Void(_));
+        (is_void, found.open(&knobs, rounds).len())
+    };
+    let late = |run: &mut ClientRun| run.doubts = vec!["late".to_owned()];
+    assert_eq!([1, 2].map(|rounds| with(rounds, &late)), [(true, 1); 2]);
+    let fails = |run: &mut ClientRun| run.has_failed = true;
+    assert_eq!([2, 3].map(|rounds| with(rounds, &fails)), [(false, 1), (true, 0)]);
+}
+
+#[test]
+fn the_chance_of_more_bad_runs_is_that_of_fishers_exact_test() {
+    let is = |rounds, bad, chance: f64| (by_chance(rounds, bad) - chance).abs() < 1e-12;
+    assert!(is(3, [0, 3], 0.05) && is(4, [0, 3], 4.0 / 56.0) && is(4, [1, 4], 4.0 / 56.0));
+    assert!(is(80, [0, 0], 1.0) && is(2, [2, 2], 1.0));
+    assert!(by_chance(80, [20, 40]) < 0.01 && by_chance(80, [38, 40]) > 0.3, "of many rounds");
 }
 
 #[test]

@@ -492,6 +492,20 @@ fn a_cell_without_any_answer_of_its_protocol_is_unsupported_and_says_why() {
 }
 
 #[test]
+fn a_cell_of_which_no_request_began_in_the_measured_time_says_so_and_is_not_measured_again() {
+    let mut record = clean();
+    let run_delay = RunDelay { longest_ns: 10_000_000_000, ..RunDelay::default() };
+    record.server = Some(ServerSummary { run_delay, ..ServerSummary::default() });
+    assert_eq!(invalid_reasons(&record).len(), 1, "a server without CPU time is measured again");
+    record.samples.edit().iter_mut().for_each(|sample| sample.measured = false);
+    assert_eq!(invalid_reasons(&record), Vec::<String>::new());
+    let CellState::Invalid { reasons } = state_of(&record) else { panic!() };
+    assert!(reasons[0].starts_with("no request began in the measured time"), "{reasons:?}");
+    record.connections.iter_mut().for_each(|connection| connection.requests = 0);
+    assert!(matches!(state_of(&record), CellState::Unsupported { .. }), "none was sent at all");
+}
+
+#[test]
 fn what_was_stopped_during_the_warm_up_is_invalid_and_says_nothing_of_the_server() {
     let mut record = clean();
     record.cell.work.phases.measure = Duration::ZERO;

@@ -21,6 +21,7 @@ use h2lab_base::counts::plural;
 use h2lab_base::text::made_printable;
 use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::RunRecord;
+use h2lab_model::scenario::Axis;
 use h2lab_model::workload::Protocol;
 use h2lab_net::clock::Clock;
 use h2lab_net::scratch::ScratchFolder;
@@ -41,8 +42,8 @@ const URLS: usize = 12;
 const LIMIT: Duration = Duration::from_secs(60);
 /// How many lines of a command's output are shown.
 const LAST_LINES: usize = 5;
-/// They are taken from this many last bytes; each is cut to `LINE` characters.
-const LAST_BYTES: usize = 2_000;
+/// They are taken from this many last bytes, which hold a trace of calls; each is cut to `LINE` characters.
+const LAST_BYTES: usize = 64 << 10;
 const LINE: usize = 160;
 /// A shell's exit codes for a command that is not there, and for one that may not be executed.
 const MISSING: [u8; 2] = [127, 126];
@@ -114,6 +115,16 @@ impl ClientRunArgs {
     }
 }
 
+/// Refuses several values of a flag: our end has one.
+fn single<T: Clone>(flag: &str, values: Option<&Axis<T>>) -> Result<(), Usage> {
+    match values {
+        Some(values) if values.varies() => {
+            Err(Usage(format!("{flag}: with --run each flag takes one value")))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn shell_words(words: &[String]) -> String {
     words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
 }
@@ -132,6 +143,10 @@ impl DiagnoseArgs {
             let why = "--fail-on needs an experiment, and --budget 0s allows none";
             return Err(Usage(why.to_owned()).into());
         }
+        let (work, servers) = (&self.cells.work, &self.cells.servers);
+        single("-m", work.streams.as_ref())?;
+        single("--seed", work.seed.as_ref())?;
+        single("--max-requests-per-connection", servers.max_requests_per_connection.as_ref())?;
         // What is taken are settings of the server.
         let own = "is for requests of h2lab, and with --run your client makes them";
         self.cells.work.refuse(&["seed", "streams"], own)?;
@@ -174,7 +189,8 @@ impl DiagnoseArgs {
         let mut run: RunRecord =
             capture::run(format!("client {}", made_printable(words)), captured, command_line);
         run.seed = ours.seed;
-        notes.extend(client::clear_http1(&run.repetitions));
+        let in_clear = if self.client.tls { client::clear_at_tls } else { client::clear_http1 };
+        notes.extend(in_clear(&run.repetitions));
         let (took, cpu, asked_for) = (done.took, done.client_cpu, self.asked_for());
         let client = Client { command: words, took, cpu, doubts: &doubts, asked_for: &asked_for };
         let tried = if ran_out || is_interrupted {
@@ -276,10 +292,18 @@ fn last_lines(bytes: &[u8]) -> Vec<String> {
         .lines()
         // Of a line that is overwritten, such as progress, what a terminal shows at the end.
         .map(|line| line.trim_end().rsplit('\r').next().unwrap_or_default())
-        .map(|line| made_printable(line).chars().take(LINE).collect::<String>())
+        .filter(|line| !is_of_trace(line))
+        .map(|line| made_printable(&line.replace('\t', "    ")).chars().take(LINE).collect::<String>())
         .filter(|line| !line.is_empty())
         .collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
+}
+
+/// Whether a line belongs to a trace of calls, as Java and JavaScript print it below an exception.
+fn is_of_trace(line: &str) -> bool {
+    let call = line.trim_start();
+    let is_rest = call.starts_with("... ") && call.ends_with(" more");
+    call.len() < line.len() && (call.starts_with("at ") || is_rest)
 }
 
 #[cfg(test)]
@@ -316,11 +340,29 @@ mod tests {
     }
 
     #[test]
+    fn our_end_has_one_value_of_each_flag() {
+        let refused = |text: &str| single("-m", Some(&text.parse::<Axis<u32>>().unwrap())).is_err();
+        assert!(refused("3,9") && !refused("3"));
+        assert!(single::<u32>("-m", None).is_ok());
+    }
+
+    #[test]
     fn of_an_output_the_last_lines_are_kept_printable() {
         assert!(last_lines(b"").is_empty());
         assert_eq!(last_lines(b"1\n2\n\n3\n4\r\n5\n6\x1b\xff"), ["2", "3", "4", "5", "6\\u{1b}\u{fffd}"]);
         assert_eq!(last_lines(&[b'x'; 9_999]), ["x".repeat(LINE)]);
+        assert_eq!(last_lines(b"a\tb\n"), ["a    b"]);
         assert_eq!(last_lines(b"Speed\r\n\r 1 of 9\r 9 of 9\r\nfailed\n"), ["Speed", " 9 of 9", "failed"]);
+    }
+
+    #[test]
+    fn of_an_exception_its_message_is_kept_and_not_the_calls() {
+        let calls = "\tat java.base/java.lang.Thread.run(Thread.java:840)\n".repeat(200);
+        let lines = ["Exception in thread \"main\" E: outer", "Caused by: E: GOAWAY received"];
+        let java = format!("{}\n{calls}{}\n{calls}\t... 9 more\n", lines[0], lines[1]);
+        assert_eq!(last_lines(java.as_bytes()), lines);
+        let others = ["at last", "    atlas", "... 9 more"];
+        assert_eq!(last_lines(others.join("\n").as_bytes()), others, "these are no calls");
     }
 
     #[test]

@@ -263,6 +263,9 @@ fn measured(
     let took = clock.now().since(Time::ZERO);
     let fixing = base.cell(subject).filter(|_| args.fix).map(|cell| match &plan.fix {
         Some(chosen) => fix::made(chosen, &run, cell, own.as_ref(), &executed.folder),
+        None if run.interrupted && executed.failure.is_some() => {
+            Ok(Fixing::Not("the run had ended before".to_owned()))
+        }
         None if run.interrupted => Ok(Fixing::Not("the run was interrupted before".to_owned())),
         None => Ok(fix::not_made(&experiment, &run, concluded.report().findings, cell, own.as_ref())),
     });
@@ -270,14 +273,16 @@ fn measured(
     let fix = fixing.as_ref();
     let (experiment, repeat) = (&experiment, &repeat[..]);
     let (took, unread) = (Some(took), None);
+    let failure = executed.failure.as_ref().map(|error| error.root_cause().to_string());
+    let failure = failure.as_deref();
     let stored = concluded.store_page(|| {
         let report = concluded.report();
-        let of_page = Diagnosis { report, experiment, subject, repeat, fix, is_via, unread, took };
+        let of_page = Diagnosis { report, experiment, subject, repeat, fix, is_via, unread, took, failure };
         h2lab_report::diagnosis_page(&of_page)
     });
     let concluded = concluded.lacking(&stored);
     let report = concluded.report();
-    let diagnosis = Diagnosis { report, experiment, subject, repeat, fix, is_via, unread, took };
+    let diagnosis = Diagnosis { report, experiment, subject, repeat, fix, is_via, unread, took, failure };
     args.print_diagnosis(&diagnosis)?;
     executed.failure.map_or(stored, Err)?;
     if run.interrupted {

@@ -68,9 +68,13 @@ fn pair(cells: &[&Cell]) -> Result<(u32, Option<u32>), Usage> {
         Usage("all configurations are of HTTP/1.1: there is no HTTP/2 to diagnose".to_owned())
     })?;
     if cells.len() > 2 {
+        let alike = cells.iter().filter(|cell| cell.protocol == subject.protocol).count();
+        let these = match alike {
+            1 => format!("{} protocols", cells.len()),
+            _ => format!("{alike} configurations of {}", subject.protocol),
+        };
         return Err(Usage(format!(
-            "these are {} configurations, and diagnose examines one against another protocol: give one value to each flag",
-            cells.len()
+            "these are {these}, and diagnose examines one against another protocol: give one value to each flag"
         )));
     }
     let twin = cells.iter().find(|cell| cell.index != subject.index);
@@ -389,5 +393,19 @@ mod tests {
         let mut scenario = compare::embedded().unwrap();
         scenario.repetitions = 1;
         assert!(Base::of(&scenario, None).is_err());
+        let cell = scenario.plan().remove(0);
+        let why = |protocols: &[Protocol]| {
+            let of = |(index, protocol): (usize, &Protocol)| Cell {
+                index: index as u32,
+                protocol: *protocol,
+                ..cell.clone()
+            };
+            let cells = protocols.iter().enumerate().map(of).collect();
+            Base::of_cells(cells, None).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        let both = [Protocol::H1, Protocol::H2c, Protocol::H1, Protocol::H2c];
+        assert!(why(&both).starts_with("these are 2 configurations of h2c, and"), "{}", why(&both));
+        assert!(why(&[Protocol::H1, Protocol::H2c, Protocol::H2]).starts_with("these are 3 protocols, and"));
+        assert_eq!(why(&both[..2]), "");
     }
 }

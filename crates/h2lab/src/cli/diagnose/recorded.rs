@@ -6,9 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::experiment::{Experiment, Recorded};
-use h2lab_analysis::stats::{CellState, Failed};
 use h2lab_model::record::RunRecord;
-use h2lab_report::{Diagnosis, Fixing, Report, TextStyle};
+use h2lab_report::{Diagnosis, Fixing, Report, Said, TextStyle};
 
 use super::super::Exit;
 use super::super::bulk::kept;
@@ -78,21 +77,23 @@ impl DiagnoseArgs {
             is_via: recorded.is_via,
             unread: None,
             took: None,
+            failure: None,
         })?;
         Ok(self.judged(&experiment))
     }
 
-    /// Reports what the connections of a client show; on `unread` of them no request could be read.
+    /// Reports what the connections of a client show; on `unread` of them no request could be read. The check has failed
+    /// if no request was a success.
     pub(super) fn conclude_client(&self, concluded: &Concluded<'_>, unread: u64) -> Result<Exit> {
         let report = concluded.report();
-        let exit = self.print(&report, &|style| {
-            h2lab_report::diagnosis_of_client(&report, unread, concluded.has_limits_of_ours, style)
+        let is_ours = concluded.has_limits_of_ours;
+        let said = Said::of_client(&report, unread, is_ours);
+        let exit = self.print(&report, &said, &|style| {
+            h2lab_report::diagnosis_of_client(&report, unread, is_ours, style)
         })?;
         let cells = &report.analysis.cells;
-        let is_refused =
-            |state: &CellState| matches!(state, CellState::Failed { how: Failed::NoSuccess, .. });
-        let all = !cells.is_empty() && cells.iter().all(|cell| is_refused(&cell.state));
-        Ok(if all { Exit::CheckFailed } else { exit })
+        let none = !cells.is_empty() && cells.iter().all(|cell| cell.requests.succeeded == 0);
+        Ok(if none { Exit::CheckFailed } else { exit })
     }
 
     /// Reports the experiment with a client, and what its connections show; on `unread` of them no request could be read.
@@ -113,6 +114,7 @@ impl DiagnoseArgs {
             is_via: false,
             unread: Some(unread),
             took,
+            failure: None,
         })?;
         Ok(self.judged(experiment))
     }
@@ -121,19 +123,20 @@ impl DiagnoseArgs {
     /// connections no request could be read.
     pub(super) fn conclude(&self, concluded: &Concluded<'_>, unread: Option<u64>) -> Result<Exit> {
         let report = concluded.report();
-        self.print(&report, &|style| match unread {
+        let said = unread.map_or_else(|| Said::of_run(&report), |unread| Said::of_capture(&report, unread));
+        self.print(&report, &said, &|style| match unread {
             Some(unread) => h2lab_report::diagnosis_of_capture(&report, unread, style),
             None => h2lab_report::diagnosis_of_run(&report, style),
         })
     }
 
-    fn print(&self, report: &Report<'_>, text: &dyn Fn(TextStyle) -> String) -> Result<Exit> {
+    fn print(&self, report: &Report<'_>, said: &Said, text: &dyn Fn(TextStyle) -> String) -> Result<Exit> {
         self.documents.notify(|form, style| {
             Ok(match form {
                 Form::Text => text(style),
                 Form::Json => json(&h2lab_report::document(report))?,
-                Form::Html => h2lab_report::html(&[*report]),
-                Form::Markdown => h2lab_report::markdown(&[*report]),
+                Form::Html => h2lab_report::findings_page(report, said),
+                Form::Markdown => h2lab_report::markdown_of_findings(report, said),
                 Form::Sarif => json(&h2lab_report::sarif_of_findings(report))?,
                 Form::Junit => h2lab_report::junit_of_findings(report),
             })

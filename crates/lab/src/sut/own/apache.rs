@@ -112,7 +112,14 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
         let Some(first) = words.first().map(|word| word.to_ascii_lowercase()) else { continue };
         let argument = words.get(1).copied().unwrap_or_default();
         match first.as_str() {
-            "listen" => listen(range, argument, &words, (&mut hosts, &mut taken), &mut adapted),
+            "listen" => {
+                if argument.contains('$') {
+                    let why = format!("`Listen {argument}` has a variable; write the address itself");
+                    adapted.misses(text, range.start, &why);
+                } else {
+                    listen(range, argument, &words, (&mut hosts, &mut taken), &mut adapted);
+                }
+            }
             "<virtualhost" => {
                 let address = Address::parse(argument.trim_end_matches('>'), 80);
                 hosts.push(Host { port: address.as_ref().map(|address| address.port), ..Host::default() });

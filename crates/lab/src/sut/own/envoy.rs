@@ -6,6 +6,7 @@ use std::path::Path;
 use h2lab_model::settings::edit::envoy_field as field;
 use h2lab_model::workload::Protocol;
 
+use super::super::kind::SCRATCH;
 use super::{Adapted, CLEAR, TLS, absolute};
 
 /// A line with its range, and its indentation.
@@ -113,6 +114,10 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
         adapted.spoken.extend(port.map(|port| (port, spoken)));
     }
     adapted.settle();
+    if let Some(line) = all.iter().find(|line| has_listeners_inside(line)) {
+        let why = "its listeners are in one line; write YAML in blocks, or JSON with a line for each field";
+        adapted.misses(text, line.at, why);
+    }
     for cluster in items(&all, "clusters") {
         let is_tls = cluster.iter().any(|line| line.text.contains("UpstreamTlsContext"));
         let name = cluster.iter().find_map(|line| Some(set(line, "name", "")?.2)).unwrap_or("?");
@@ -129,6 +134,7 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
         }
     }
     files(&all, folder, &mut adapted);
+    pipes(&all, &mut adapted);
     for cluster in items(&all, "clusters") {
         for (range, what) in validations(text, cluster) {
             // Edits inside the range are removed with it.
@@ -137,6 +143,36 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
         }
     }
     adapted
+}
+
+/// Whether the listeners are in the same line as their name, or their name in that of what is around it.
+fn has_listeners_inside(line: &Line<'_>) -> bool {
+    let value = line
+        .text
+        .split_once("listeners")
+        .and_then(|(_, behind)| behind.trim_start_matches(['"', '\'']).trim_start().strip_prefix(':'));
+    value.is_some_and(|value| value.contains('{') || !line.named("listeners"))
+}
+
+/// Puts sockets in the file system into the run folder: Envoy would remove those of a live service.
+fn pipes(all: &[Line<'_>], adapted: &mut Adapted) {
+    let mut pipe: Option<usize> = None;
+    for line in all {
+        if pipe.is_some_and(|depth| line.depth <= depth) {
+            pipe = None;
+        }
+        let is_here = line.text.contains("pipe:") || line.text.contains("\"pipe\":");
+        let path = set(line, "path", "").filter(|_| is_here || pipe.is_some());
+        if is_here && path.is_none() {
+            pipe = Some(line.depth);
+        }
+        if let Some((range, _, was)) = path
+            && !was.starts_with('@')
+        {
+            let with = format!("\"{SCRATCH}/{}\"", was.trim_matches('/').replace('/', "-"));
+            adapted.replace(range, with, format!("pipe {was}: in the run folder"));
+        }
+    }
 }
 
 /// The values of a cluster's `validation_context`, which must go: our origin has a certificate of its own.

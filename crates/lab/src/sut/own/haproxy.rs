@@ -66,6 +66,11 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
                 "daemon, user, chroot, pidfile, log …: one process in the foreground that logs nowhere",
             ),
             "bind" if ["frontend", "listen"].contains(&section) => {
+                let given = words.get(1).copied().unwrap_or_default();
+                if given.contains('$') {
+                    let why = format!("`bind {given}` has a variable; write the address itself");
+                    adapted.misses(text, range.start, &why);
+                }
                 let line = bind(&words, (is_tcp, is_local), &mut adapted);
                 adapted.edits.push((range, with_paths(line, is_based, folder)));
             }
@@ -98,9 +103,19 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
 fn binds(text: &str) -> impl Iterator<Item = Address<'_>> {
     let line = |line: &'_ str| line.trim_start().starts_with("bind ");
     text.lines().filter(move |one| line(one)).flat_map(|line| {
-        let addresses = line.split_whitespace().nth(1).unwrap_or_default();
-        addresses.split(',').filter_map(|one| Address::parse(one, 80))
+        let addresses = unquoted(line.split_whitespace().nth(1).unwrap_or_default());
+        addresses.split(',').filter(|one| !is_socket(one)).filter_map(|one| Address::parse(one, 80))
     })
+}
+
+fn unquoted(word: &str) -> &str {
+    word.trim_matches(['"', '\''])
+}
+
+/// Whether an address is a socket in the file system: a path, or behind `unix@` or a family like it.
+fn is_socket(address: &str) -> bool {
+    let is_unix = |(family, _): (&str, &str)| family == "unix" || family.starts_with("ux");
+    address.starts_with('/') || address.split_once('@').is_some_and(is_unix)
 }
 
 /// The words of a line, indented, with relative paths made absolute from the configuration's folder.
@@ -113,9 +128,9 @@ fn with_paths(mut words: Vec<String>, is_based: bool, folder: &Path) -> String {
     format!("    {}", words.join(" "))
 }
 
-/// A `bind` line with addresses that the lab has; notes the protocols of its ports.
+/// A `bind` line with addresses that the lab has, or no words if it has none; notes the protocols of its ports.
 fn bind(words: &[&str], (is_tcp, is_local): (bool, bool), adapted: &mut Adapted) -> Vec<String> {
-    let given = words.get(1).copied().unwrap_or_default();
+    let given = unquoted(words.get(1).copied().unwrap_or_default());
     let is_tls = words.contains(&"ssl");
     let alpn = after(words, "alpn");
     let is_h2_only = after(words, "proto") == Some("h2");
@@ -129,9 +144,14 @@ fn bind(words: &[&str], (is_tcp, is_local): (bool, bool), adapted: &mut Adapted)
     };
     let mut addresses = Vec::new();
     for one in given.split(',') {
-        let is_inet = !one.contains('@') && !one.starts_with('/');
+        if is_socket(one) {
+            adapted.notes.insert(format!("bind {one}: left out, since it would be made on the host"));
+            continue;
+        }
+        let is_inet = !one.contains('@');
         let Some(address) = Address::parse(one, 80).filter(|_| is_inet) else {
-            addresses.push(one.to_owned());
+            // Variables are read within quotes only.
+            addresses.push(if one.contains('$') { format!("\"{one}\"") } else { one.to_owned() });
             continue;
         };
         if address.is_loopback() && !is_local {
@@ -146,6 +166,9 @@ fn bind(words: &[&str], (is_tcp, is_local): (bool, bool), adapted: &mut Adapted)
         if !addresses.contains(&place) {
             addresses.push(place);
         }
+    }
+    if addresses.is_empty() {
+        return Vec::new();
     }
     let rest = words.iter().skip(2).map(|word| (*word).to_owned());
     ["bind".to_owned(), addresses.join(",")].into_iter().chain(rest).collect()

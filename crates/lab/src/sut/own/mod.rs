@@ -63,6 +63,8 @@ struct Adapted {
     notes: BTreeSet<String>,
     /// The protocols at each port, in the order of the text, for `settle`.
     spoken: Vec<(u16, Vec<Protocol>)>,
+    /// Why no address was found, if none was: what the reader could not read, with its line.
+    missed: Option<String>,
 }
 
 impl Adapted {
@@ -70,6 +72,12 @@ impl Adapted {
     fn replace(&mut self, range: Range<usize>, with: impl Into<String>, what: impl Into<String>) {
         self.edits.push((range, with.into()));
         self.notes.insert(what.into());
+    }
+
+    /// Notes that an address at a place in `text` cannot be read, unless another was before it.
+    fn misses(&mut self, text: &str, at: usize, why: &str) {
+        let line = text[..at].matches('\n').count() + 1;
+        self.missed.get_or_insert_with(|| format!("line {line}: {why}"));
     }
 
     /// Adds the ports of `spoken`: the first one with HTTP/2 is used, one over TLS before one in clear, and HTTP/1.1 at
@@ -152,7 +160,8 @@ impl OwnConfig {
         adapted.edits.sort_by_key(|(range, _)| range.start);
         let text = spliced(&whole, &adapted.edits);
         if adapted.ports.is_empty() && server != "origin" {
-            return Err(bad("no address was found in it at which it speaks HTTP".to_owned()));
+            let plain = || "no address was found in it at which it speaks HTTP".to_owned();
+            return Err(bad(adapted.missed.unwrap_or_else(plain)));
         }
         let notes = adapted.notes.into_iter().collect();
         Ok(Self { path: path.to_owned(), text, ports: adapted.ports, notes, files })

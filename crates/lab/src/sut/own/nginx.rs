@@ -1,6 +1,6 @@
 //! What a lab changes in a configuration of nginx.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -32,6 +32,8 @@ const PATHS: [&str; 17] = [
     "grpc_ssl_certificate_key",
     "grpc_ssl_trusted_certificate",
 ];
+/// The first port of those that stand in for sockets in the file system: above all that the kernel chooses.
+const FIRST_PORT: u16 = 61_000;
 /// Directives about the process, which are replaced by ours.
 const PROCESS: [&str; 6] = ["user", "daemon", "master_process", "worker_processes", "pid", "error_log"];
 
@@ -104,6 +106,9 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
         }
     }
     adapted.ports.clone_from(&listeners.ports);
+    if !listeners.sockets.is_empty() {
+        adapted.missed = Some("it speaks HTTP only at sockets in the file system (`unix:`)".to_owned());
+    }
     adapted
 }
 
@@ -113,20 +118,22 @@ fn lines(text: &str) -> String {
 }
 
 /// All listening addresses, and their protocols.
-struct Listeners {
+struct Listeners<'a> {
     ports: Vec<(Protocol, u16)>,
     /// Every port at which something listens.
     all: BTreeSet<u16>,
     /// Whether all listening addresses are loopback addresses.
     is_local: bool,
+    /// The paths of sockets in the file system at which something listens, and the ports of loopback in their place.
+    sockets: BTreeMap<&'a str, u16>,
 }
 
-impl Listeners {
-    fn of(all: &[Statement<'_>]) -> Self {
+impl<'a> Listeners<'a> {
+    fn of(all: &[Statement<'a>]) -> Self {
         let mut found = Adapted::default();
         let (mut ports, mut is_local) = (BTreeSet::new(), true);
         let listens = all.iter().filter(|one| one.name() == "listen" && !one.within.contains(&"stream"));
-        let listens: Vec<(&Statement<'_>, Address<'_>)> =
+        let listens: Vec<(&Statement<'a>, Address<'a>)> =
             listens.filter_map(|one| Some((one, address(one)?))).collect();
         let has = |block: Option<usize>, name: &str| {
             let is_on = |one: &&Statement<'_>| one.name() == name && one.argument(0) == "on";
@@ -153,8 +160,33 @@ impl Listeners {
             }
             found.listens(spoken, address.port);
         }
-        Self { ports: found.ports, all: ports, is_local }
+        Self { ports: found.ports, all: ports, is_local, sockets: sockets(all) }
     }
+}
+
+/// Sockets in the file system would be made on the host, which a live service may use: each has a port of loopback in
+/// its place.
+fn sockets<'a>(all: &[Statement<'a>]) -> BTreeMap<&'a str, u16> {
+    let listens: Vec<&'a str> =
+        all.iter().filter(|one| one.name() == "listen").filter_map(|one| one.words.get(1).copied()).collect();
+    let taken: BTreeSet<u16> =
+        listens.iter().filter_map(|text| Some(Address::parse(text, 80)?.port)).collect();
+    let paths: BTreeSet<&str> = listens.into_iter().filter_map(|text| text.strip_prefix("unix:")).collect();
+    paths.into_iter().zip((FIRST_PORT..=u16::MAX).filter(|port| !taken.contains(port))).collect()
+}
+
+/// The parts of an address such as `http://unix:/run/a:/x`: what is before `unix:`, the path of the socket, and the path
+/// of the URL.
+fn socket(target: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = target.split_once("unix:")?;
+    let (path, behind) = rest.split_once(':').unwrap_or((rest, ""));
+    Some((before, path, behind))
+}
+
+/// The words of a statement behind the first argument, each with a space before it.
+fn rest(statement: &Statement<'_>, is_kept: fn(&str) -> bool) -> String {
+    let words = statement.words.iter().skip(2).filter(|word| is_kept(word));
+    words.map(|word| format!(" {word}")).collect::<Vec<_>>().concat()
 }
 
 fn address<'a>(statement: &Statement<'a>) -> Option<Address<'a>> {
@@ -163,13 +195,23 @@ fn address<'a>(statement: &Statement<'a>) -> Option<Address<'a>> {
 }
 
 /// An address of the user's machine becomes one of the lab's; loopback stays if there are other addresses.
-fn listen(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listeners, adapted: &mut Adapted) {
+fn listen(
+    statement: &Statement<'_>,
+    all: &[Statement<'_>],
+    listeners: &Listeners<'_>,
+    adapted: &mut Adapted,
+) {
+    let path = statement.argument(0).strip_prefix("unix:");
+    if let Some(port) = path.and_then(|path| listeners.sockets.get(path)) {
+        let with = format!("listen 127.0.0.1:{port}{};", rest(statement, |_| true));
+        let what = format!("listen {}: at 127.0.0.1:{port} of the lab", statement.argument(0));
+        return adapted.replace(statement.range.clone(), with, what);
+    }
     let Some(address) = address(statement) else { return };
     if address.is_any() || (address.is_loopback() && !listeners.is_local) {
         return;
     }
-    let rest = statement.words[2..].iter().filter(|word| !word.starts_with("ipv6only"));
-    let rest = rest.map(|word| format!(" {word}")).collect::<Vec<_>>().concat();
+    let rest = rest(statement, |word| !word.starts_with("ipv6only"));
     // nginx accepts an address only once in a server.
     let is_same = |one: &&Statement<'_>| {
         one.name() == "listen" && one.block == statement.block && one.range.start != statement.range.start
@@ -197,28 +239,39 @@ fn module(path: &str, folder: &Path) -> Option<String> {
 }
 
 /// Servers that do not exist in the lab are replaced by our origin.
-fn upstream(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listeners, adapted: &mut Adapted) {
+fn upstream(
+    statement: &Statement<'_>,
+    all: &[Statement<'_>],
+    listeners: &Listeners<'_>,
+    adapted: &mut Adapted,
+) {
     let name = statement.name();
     let target = statement.argument(0);
+    let is_server = name == "server" && statement.within.last() == Some(&"upstream");
+    if (is_server || ["proxy_pass", "grpc_pass"].contains(&name))
+        && let Some((before, path, behind)) = socket(target)
+        && let Some(port) = listeners.sockets.get(path)
+    {
+        let with = format!("{name} {before}127.0.0.1:{port}{behind}{};", rest(statement, |_| true));
+        adapted.edits.push((statement.range.clone(), with));
+        return;
+    }
     let is_here = |host: &str| {
-        host.starts_with("unix:")
-            || Address::parse(host, 80).is_some_and(|at| at.is_loopback() && listeners.all.contains(&at.port))
+        Address::parse(host, 80).is_some_and(|at| at.is_loopback() && listeners.all.contains(&at.port))
     };
     let is_block = |host: &str| {
         let named = |one: &Statement<'_>| one.is_block && one.name() == "upstream" && one.argument(0) == host;
         all.iter().any(named)
     };
     match name {
-        "server" if statement.within.last() == Some(&"upstream") && !is_here(target) => {
+        "server" if is_server && !is_here(target) => {
             let head = statement.block.and_then(|at| all.get(at)).map_or("", |head| head.argument(0));
             let is_tls = all.iter().any(|one| {
                 one.name().ends_with("_pass")
                     && url(one.argument(0))
                         .is_some_and(|(scheme, host, _)| host == head && scheme.ends_with('s'))
             });
-            let rest = statement.words.iter().skip(2).filter(|word| **word != "resolve");
-            let rest = rest.map(|word| format!(" {word}")).collect::<Vec<_>>().concat();
-            let with = format!("server {}{rest};", origin(is_tls));
+            let with = format!("server {}{};", origin(is_tls), rest(statement, |word| word != "resolve"));
             adapted.replace(
                 statement.range.clone(),
                 with,
@@ -226,7 +279,13 @@ fn upstream(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listen
             );
         }
         "proxy_pass" | "grpc_pass" if !statement.within.contains(&"stream") => {
-            let (scheme, host, path) = url(target).unwrap_or(("http", target, ""));
+            let plain = if name == "grpc_pass" { "grpc" } else { "http" };
+            let (scheme, host, path) = url(target).unwrap_or((plain, target, ""));
+            // Here, the path of the socket is in place of a host.
+            let path = match socket(target) {
+                Some((.., behind)) if host.starts_with("unix:") => behind,
+                _ => path,
+            };
             if is_here(host) || is_block(host) {
                 return;
             }

@@ -282,3 +282,83 @@ fn envoy_is_given_yaml_under_a_name_that_says_so() {
     assert_eq!(filled(" { \"a\": 1 }"), ["envoy.json"; 3]);
     assert_eq!(filled("a: 1"), ["envoy.yaml"; 3]);
 }
+
+#[test]
+fn sockets_of_nginx_in_the_file_system_become_ports_of_the_lab() {
+    let text = "http { upstream a { server unix:/run/a.sock weight=2; } upstream b { server unix:/run/b.sock; }\n\
+                server { listen 8080 http2; listen unix:/run/a.sock backlog=9; listen unix:/run/c.sock;\n\
+                location /a { proxy_pass http://unix:/run/a.sock:/x; } location /c { grpc_pass grpc://unix:/run/c.sock; }\n\
+                location /d { proxy_pass http://unix:/run/d.sock:/y; } } }";
+    let (after, ports, notes) = adapted("nginx", text);
+    assert_eq!(ports, [(Protocol::H2c, 8080)]);
+    assert!(!after.contains("unix:"), "none of the host is made or asked: {after}");
+    for line in [
+        "listen 127.0.0.1:61000 backlog=9;",
+        "listen 127.0.0.1:61001;",
+        "server 127.0.0.1:61000 weight=2;",
+        "server 127.0.0.1:@h2lab-origin@;",
+        "proxy_pass http://127.0.0.1:61000/x;",
+        "grpc_pass grpc://127.0.0.1:61001;",
+        "proxy_pass http://127.0.0.1:@h2lab-origin@/y;",
+    ] {
+        assert!(after.contains(line), "{line} in {after}");
+    }
+    assert!(
+        notes.contains(&"listen unix:/run/a.sock: at 127.0.0.1:61000 of the lab".to_owned()),
+        "{notes:?}"
+    );
+    let (after, ..) = adapted("nginx", "http { server { listen 61000; listen unix:/a; } }");
+    assert!(after.contains("listen 127.0.0.1:61001;"), "another port than those of the text: {after}");
+}
+
+#[test]
+fn sockets_of_haproxy_in_the_file_system_are_left_out_and_its_ports_remain() {
+    let text = "frontend f\n  bind 127.0.0.1:8088\n  bind /run/hap.sock mode 660\n  bind \"127.0.0.1:8089,unix@/run/u.sock\"\n";
+    let (after, ports, notes) = adapted("haproxy", text);
+    assert_eq!(ports, [(Protocol::H1, 8088), (Protocol::H2c, 8088)], "a socket makes no address public");
+    assert!(!after.contains("/run/"), "{after}");
+    assert!(after.contains("bind 0.0.0.0:8088\n") && after.contains("bind 0.0.0.0:8089\n"), "{after}");
+    assert_eq!(notes.iter().filter(|note| note.contains("left out")).count(), 2, "{notes:?}");
+}
+
+#[test]
+fn envoy_keeps_its_sockets_in_the_run_folder() {
+    let text = "admin:\n  address:\n    pipe:\n      path: /run/admin.sock\nstatic_resources:\n  listeners:\n  - address: { pipe: { path: \
+                \"/run/l.sock\", mode: 7 } }\n    match: { path: /run/route }\n  - address: { pipe: { path: \"@name\" } }\n";
+    let (after, _, notes) = adapted("envoy", text);
+    let expected = text
+        .replace("/run/admin.sock", "\"scratch/run-admin.sock\"")
+        .replace("\"/run/l.sock\"", "\"scratch/run-l.sock\"");
+    assert_eq!(after, expected, "routes and abstract sockets stay");
+    assert_eq!(notes.iter().filter(|note| note.contains("in the run folder")).count(), 2, "{notes:?}");
+}
+
+#[test]
+fn an_address_that_cannot_be_read_is_named_with_its_line_and_the_reason() {
+    let why = |server: &'static str, text: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        fs::write(&path, text).unwrap();
+        OwnConfig::read(server, &path).map(|own| own.text).map_err(|error| error.to_string())
+    };
+    let haproxy =
+        why("haproxy", "frontend f\n  bind \"${BIND:-*:8088}\"\n  bind \":$PORT\" ssl\n").unwrap_err();
+    assert!(haproxy.ends_with("line 2: `bind \"${BIND:-*:8088}\"` has a variable; write the address itself"));
+    let kept = why("haproxy", "frontend f\n  bind \":$PORT\"\n  bind :80\n").unwrap();
+    assert!(kept.contains("bind \":$PORT\"\n"), "beside an address that is known, it stays: {kept}");
+    assert!(why("apache", "\nListen ${PORT}\n").unwrap_err().contains("line 2: `Listen ${PORT}` has"));
+    let listener =
+        "{address: {socket_address: {address: 0.0.0.0, port_value: 80}}, a: HttpConnectionManager}";
+    for flow in [
+        format!("a: 1\nstatic_resources: {{listeners: [{listener}]}}\n"),
+        format!("static_resources:\n  listeners: [{listener}]\n"),
+    ] {
+        let why = why("envoy", &flow).unwrap_err();
+        assert!(why.contains("line 2: its listeners are in one line; write YAML in blocks"), "{why}");
+    }
+    assert!(why("envoy", &format!("static_resources:\n  listeners:\n  - {listener}\n")).is_ok());
+    assert!(
+        why("envoy", "static_resources:\n  clusters: []\n").unwrap_err().contains("no address was found")
+    );
+    assert!(why("nginx", "http { server { listen unix:/a; } }").unwrap_err().contains("only at sockets"));
+}

@@ -9,7 +9,7 @@ use super::views::more_connections;
 use super::views::quota::{Quota, quota};
 use crate::diagnose::case::started;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
-use h2lab_base::counts::{count, noun_of, plural};
+use h2lab_base::counts::{count, plural};
 use h2lab_base::units::measured_time;
 use h2lab_model::Fix;
 use h2lab_model::scenario::Cell;
@@ -27,6 +27,11 @@ pub(super) struct RequestQuota;
 impl Rule for RequestQuota {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let Some(quota) = quota(&case.repetitions) else { return Vec::new() };
+        // Where no request gets an answer, fewer ends of connections would help none.
+        let mut samples = case.samples().peekable();
+        if samples.peek().is_some() && !samples.any(|sample| sample.first_byte_at.happened()) {
+            return Vec::new();
+        }
         let cost = Cost::of(&case.repetitions, Ends::by_server);
         let is_worth = !cost.is_known() || case.is_worth(cost.whole());
         vec![Finding {
@@ -138,10 +143,13 @@ fn limit(case: &Case<'_>, quota: &Quota<'_>) -> Fix {
     let fix = case.advise(knob, Some(ENOUGH.max(10 * requests)));
     let words = quota.words();
     if fix.has_setting() {
+        // An idle timeout of 0 looks the same, and is more usual.
+        if requests == 1 {
+            return because("if it is 1, connections end with their first request", fix);
+        }
         let written = written(&case.peer(), knob, Role::Front, requests).filter(|_| quota.is_exact());
         let written = written.map_or(String::new(), |written| format!(", which is {written} written"));
-        let noun = noun_of(requests, "request");
-        return because(&format!("connections end after {words} {noun} here{written}"), fix);
+        return because(&format!("connections end after {words} requests here{written}"), fix);
     }
     let why = format!(
         "{}; look in its manual, and in that of a proxy in front of it, for a limit of {words} requests, or of one \

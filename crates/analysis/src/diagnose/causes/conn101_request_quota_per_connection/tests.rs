@@ -3,6 +3,7 @@
 use crate::diagnose::Confidence::{self, Inferred, Observed};
 use crate::diagnose::testing::{self, Scene, says};
 use crate::diagnose::{Finding, run};
+use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Outcome};
 use h2lab_model::scenario::{Cell, Sidecar, Target};
 
@@ -96,6 +97,30 @@ fn an_end_that_costs_nothing_needs_no_setting_and_one_with_two_explanations_has_
     let single = ended(&[1_000, 2_000, 3_000, 4_000, 5_000], 1);
     assert_eq!(first_two(single), ["keepalive_timeout 60s;", "keepalive_requests 100000;"]);
     assert_eq!(first_two(aged()), ["keepalive_requests 100000;", "keepalive_time 3600s;"]);
+}
+
+#[test]
+fn of_two_settings_that_end_connections_after_one_request_neither_is_said_to_be_the_one() {
+    let whys = |requests: u32| {
+        let scene = Scene::ended([1_000, 2_000, 3_000, 4_000, 5_000].map(|at| (at - 30, at, requests)));
+        let fixes = found(scene.server_software("nginx/1.22.1").record()).fixes;
+        fixes.into_iter().map(|fix| fix.why).filter(|why| why.starts_with("if it is "))
+    };
+    assert_eq!(whys(1).count(), 2);
+    assert_eq!(whys(2).count(), 0, "only a limit ends them after two");
+}
+
+#[test]
+fn where_no_request_is_answered_a_limit_of_requests_is_no_cause() {
+    let with = |answered: usize| {
+        let scene = ended(&[1_000, 2_000], 1_000).request(0, 1_997, 985, 995, 1_000);
+        let mut record = scene.request(0, 1_999, 990, 995, 1_000).record();
+        for sample in record.samples.edit().iter_mut().skip(answered) {
+            (sample.outcome, sample.status, sample.first_byte_at) = (Outcome::Reset, 0, Time::NEVER);
+        }
+        testing::found("CONN101", record).is_some()
+    };
+    assert!(with(1) && !with(0));
 }
 
 #[test]

@@ -38,12 +38,12 @@ impl Rule for StreamsBeforeSettings {
         let allowed = case.connections().filter_map(streams_allowed).min();
         let Some(allowed) = allowed.filter(|_| total.refused >= LEAST) else { return Vec::new() };
         let finding = case.finding(&META, total.excess, "sending refused requests again");
-        let failed = total.failed as f64 / total.requests.max(1) as f64;
+        let failed = (total.failed + total.unknown) as f64 / (total.requests + total.unknown).max(1) as f64;
         let share = (finding.cost_share + failed).min(1.0);
         let found = Finding {
             symptom: total.symptom(allowed),
             evidence: total.evidence(allowed),
-            cost: format!("{}; {} failed", finding.cost, plural(total.failed as u64, "request")),
+            cost: total.cost(&finding.cost),
             cost_share: share,
             fixes: fixes(case),
             confirm: case.compare("--await-settings")
@@ -66,6 +66,8 @@ struct Total {
     /// Requests that were refused in the end.
     failed: usize,
     requests: usize,
+    /// Streams that were refused, of a client whose requests cannot be followed: it may have sent them again or not.
+    unknown: usize,
     /// How much longer the requests that were sent again took than the quickest.
     excess: Duration,
 }
@@ -84,11 +86,11 @@ impl Total {
         }
         let refused: usize = early.values().map(|(refused, _)| refused).sum();
         let quickest = repetition.facts().quickest;
-        let (mut excess, mut replays) = (Duration::ZERO, 0_usize);
+        let (mut excess, mut replays, mut failed) = (Duration::ZERO, 0_usize, 0_usize);
         for sample in &record.samples {
             self.requests += 1;
             let is_early = early.get(&sample.connection).is_some_and(|(refused, _)| *refused > 0);
-            self.failed += usize::from(sample.outcome == Outcome::Refused && is_early);
+            failed += usize::from(sample.outcome == Outcome::Refused && is_early);
             if sample.replays > 0 && sample.sent_at.happened() {
                 replays += usize::from(sample.replays);
                 excess += sample.service_time().saturating_sub(quickest);
@@ -97,6 +99,28 @@ impl Total {
         // Requests are sent again for other reasons, too: this cause gets the same share of their time as of their
         // number.
         self.excess += excess.mul_f64(refused.min(replays) as f64 / replays.max(1) as f64);
+        self.failed += failed;
+        // Of a foreign client no request is known to be another one sent again.
+        if replays == 0 && !record.samples.is_empty() {
+            self.unknown += refused.saturating_sub(failed);
+        }
+    }
+
+    /// What it cost; `again` is what requests that were sent again cost, in words.
+    fn cost(&self, again: &str) -> String {
+        let failed = plural(self.failed as u64, "request");
+        if self.unknown == 0 {
+            return format!("{again}; {failed} failed");
+        }
+        let (failed, others) = match self.failed {
+            0 => (String::new(), "them".to_owned()),
+            _ => (format!("{failed} failed, and "), format!("the other {}", count(self.unknown as u64))),
+        };
+        format!(
+            "{} of {} refused: {failed}whether the client sent {others} again is not known",
+            count(self.refused as u64),
+            plural((self.requests + self.unknown) as u64, "request"),
+        )
     }
 
     fn symptom(&self, allowed: u32) -> String {

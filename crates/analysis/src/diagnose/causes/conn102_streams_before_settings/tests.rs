@@ -3,7 +3,7 @@
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Finding, run};
 use h2lab_base::units::Time;
-use h2lab_model::record::CellRecord;
+use h2lab_model::record::{CellRecord, Outcome};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::StreamId;
 use h2lab_wire::h2::setting;
@@ -61,6 +61,32 @@ fn one_refusal_streams_after_settings_and_other_codes_are_none() {
     let mut without = scene(125, 2, 7);
     without.frames.clear();
     assert_eq!(finding(without), None, "nothing is known of the order");
+}
+
+/// What two refusals cost a client of which no request is known to be another one sent again; `others` requests, of which
+/// the last `failed` were refused, are its requests beside them.
+fn cost_unfollowed(others: u32, failed: usize) -> Option<String> {
+    let mut record = scene(125, 2, 7);
+    let sample = record.samples.get(0).expect("four");
+    (4..others).for_each(|_| record.samples.push(&sample));
+    for sample in record.samples.edit().iter_mut() {
+        (sample.replays, sample.completed_at) = (0, Time::from_millis(125));
+    }
+    for sample in record.samples.edit().iter_mut().take(failed) {
+        sample.outcome = Outcome::Refused;
+    }
+    finding(record).map(|found| found.cost)
+}
+
+#[test]
+fn refusals_of_a_client_that_cannot_be_followed_may_be_failures() {
+    let cost = |others, failed| cost_unfollowed(others, failed).unwrap_or_default();
+    assert_eq!(cost(4, 0), "2 of 6 requests refused: whether the client sent them again is not known");
+    let one = "2 of 5 requests refused: 1 request failed, and whether the client sent the other 1 again is not known";
+    assert_eq!(cost(4, 1), one);
+    assert!(cost(4, 2).ends_with("; 2 requests failed"), "all are known");
+    assert!(cost_unfollowed(38, 0).is_some());
+    assert_eq!(cost_unfollowed(39, 0), None, "less than a twentieth");
 }
 
 #[test]

@@ -3,8 +3,10 @@
 
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Finding, run};
+use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Outcome};
 use h2lab_model::workload::Protocol;
+use h2lab_wire::ErrorCode;
 
 const ANNOUNCEMENT: u32 = 0x7fff_ffff;
 
@@ -59,6 +61,19 @@ fn one_lost_request_or_one_in_a_thousand_is_none() {
     assert_eq!(finding(scene(99, 0, &[Outcome::Refused], 1)), None);
     assert!(finding(scene(99, 0, &[Outcome::Refused; 2], 1_998)).is_some());
     assert_eq!(finding(scene(99, 0, &[Outcome::Refused; 2], 1_999)), None);
+}
+
+#[test]
+fn streams_that_were_refused_before_the_goaway_are_none() {
+    let refused = |at: u64| {
+        let mut record = scene(99, 0, &[Outcome::Refused; 3], 1);
+        for sample in record.samples.edit().iter_mut().take(3) {
+            (sample.code, sample.completed_at) = (ErrorCode::REFUSED_STREAM.0, Time::from_millis(at));
+        }
+        finding(record).is_some()
+    };
+    assert!(!refused(999), "for another reason");
+    assert!(refused(1_000));
 }
 
 #[test]

@@ -58,7 +58,9 @@ pub(in crate::diagnose) fn of_one_client(case: &Case<'_>) -> Option<Finding> {
         dial.index != kept.index && dial.requests <= 1 && dial.remote_port == first.remote_port
     };
     let needless: Vec<&&ConnectionRecord> = burst.dials.iter().filter(is_needless).collect();
-    let would_carry = first.ready_at.happened() && streams_allowed(first).is_none_or(|most| most >= requests);
+    // Of a connection that carried nothing, the SETTINGS may be unknown: those of the others are the same.
+    let allowed = burst.dials.iter().filter_map(|dial| streams_allowed(dial)).min();
+    let would_carry = first.ready_at.happened() && allowed.is_none_or(|most| most >= requests);
     if needless.len() < LEAST_USELESS || needless.len() + 1 < burst.dials.len() || !would_carry {
         return None;
     }

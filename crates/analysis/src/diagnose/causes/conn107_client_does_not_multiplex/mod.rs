@@ -2,10 +2,12 @@
 
 #[cfg(test)]
 mod tests;
+mod unkept;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+pub(in crate::diagnose) use self::unkept::unkept;
 use super::conn::CONN107 as META;
 use super::views::waiting::Waiting;
 use super::views::{dials, mean, streams_allowed};

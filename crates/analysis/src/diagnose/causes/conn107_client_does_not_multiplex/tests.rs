@@ -179,3 +179,40 @@ fn one_stream_on_each_connection_is_found_where_the_server_allows_more_and_reque
     assert_eq!(finding(waiting(20, 2, Some(128))), None, "it multiplexes");
     assert_eq!(finding(waiting(0, 1, Some(128))), None, "none waits");
 }
+
+/// Requests of HTTP/1.1 with a connection each, `at_once` of them at a time: a dial takes `opening` ms, an answer 100 ms.
+fn each_its_own(requests: u32, at_once: u32, opening: u64) -> CellRecord {
+    let scene = (0..requests).fold(Scene::new(Protocol::H1s), |scene, index| {
+        let dialled = 1_000 + u64::from(index / at_once) * (opening + 150);
+        let ready = dialled + opening;
+        scene.dialled(index, dialled, ready).waited(index, 1, [dialled, ready, ready + 100])
+    });
+    with(scene.record(), |one| one.closed = CloseReason::Server)
+}
+
+#[test]
+fn a_connection_for_each_request_of_http1_is_found_where_it_costs() {
+    assert_eq!(finding(each_its_own(15, 1, 50)), None, "they may be of several clients");
+    let found = alone(each_its_own(15, 1, 50)).expect("a finding");
+    assert_eq!(
+        found.symptom,
+        "each of 15 requests of HTTP/1.1 had a connection of its own, although 1 at a time would have sufficed; 15 requests waited \
+         50 ms each for theirs"
+    );
+    // 14 of 15 times 50 ms of 150 ms.
+    assert!((found.cost_share - 14.0 / 15.0 / 3.0).abs() < 1e-9, "{}", found.cost);
+    let mut kept = each_its_own(15, 1, 50);
+    kept.connections[3].requests = 2;
+    for (record, is_found, why) in [
+        (each_its_own(6, 1, 50), true, "six"),
+        (each_its_own(5, 1, 50), false, "that may be chance"),
+        (each_its_own(12, 6, 50), true, "half of them were needless"),
+        (each_its_own(12, 7, 50), false, "most were needed at a time"),
+        (each_its_own(15, 15, 50), false, "HTTP/1.1 needs one for each at a time"),
+        (each_its_own(15, 1, 6), true, "5.6 of 106 ms"),
+        (each_its_own(15, 1, 5), false, "4.7 of 105 ms cost nothing to speak of"),
+        (kept, false, "it keeps connections"),
+    ] {
+        assert_eq!(alone(record).is_some(), is_found, "{why}");
+    }
+}

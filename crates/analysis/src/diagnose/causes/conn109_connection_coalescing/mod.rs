@@ -26,7 +26,9 @@ impl Rule for ConnectionCoalescing {
         }
         let refused = Failed::of(case, case.samples().filter(is_misdirected));
         let Some(refused) = refused else { return Vec::new() };
-        if over_http1(case) >= ALIKE * refused.share() {
+        // A connection of its own serves a host that only shared one: where none does, sharing is not the reason.
+        let is_served = case.samples().any(|sample| sample.outcome == Outcome::Succeeded);
+        if !is_served || over_http1(case) >= ALIKE * refused.share() {
             return Vec::new();
         }
         vec![Finding {

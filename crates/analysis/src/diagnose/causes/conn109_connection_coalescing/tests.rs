@@ -45,6 +45,19 @@ fn one_answer_few_of_many_other_statuses_and_http1_are_none() {
 }
 
 #[test]
+fn a_host_that_no_connection_serves_shares_none() {
+    assert!(finding(scene(Protocol::H2, 10, 9, 421)).is_some());
+    assert_eq!(finding(scene(Protocol::H2, 10, 10, 421)), None);
+    let mut failed = scene(Protocol::H2, 10, 9, 421);
+    failed.samples.edit().iter_mut().for_each(|sample| {
+        if sample.outcome == Outcome::Succeeded {
+            (sample.outcome, sample.status) = (Outcome::Reset, 0);
+        }
+    });
+    assert_eq!(finding(failed), None, "the tenth failed as well");
+}
+
+#[test]
 fn a_host_that_is_not_served_over_http1_either_is_none() {
     let beside = |of_http1: usize| {
         let mut other = scene(Protocol::H1s, 100, of_http1, 421);

@@ -2,8 +2,9 @@
 
 use crate::diagnose::causes::views::transfer::Transfer;
 use crate::diagnose::{Finding, run};
+use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
-use h2lab_wire::trace::Direction;
+use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 fn found(record: CellRecord) -> Vec<Finding> {
     run(&[record])
@@ -40,6 +41,27 @@ fn for_uploads_it_is_the_servers() {
     assert_eq!(found[0].rule, "FLOW103");
     assert!(found[0].symptom.contains("the server's connection window"), "{}", found[0].symptom);
     assert_eq!(found[0].fixes[0].setting, "-W 4194304");
+}
+
+#[test]
+fn credit_that_comes_with_the_servers_settings_belongs_to_its_window_although_data_was_sent_before() {
+    let symptom = |flags: Option<u8>| {
+        let mut record = Transfer { connection_window: 70 << 10, ..Transfer::new(Direction::Up) }.record();
+        let is_credit = |frame: &&mut FrameEvent| frame.kind == FrameKind::WINDOW_UPDATE;
+        let growth = record.frames.iter_mut().find(is_credit).expect("credit");
+        assert_eq!((growth.stream.0, growth.value), (0, (70 << 10) - 65_535));
+        growth.at = Time::from_millis(139);
+        let settings =
+            FrameEvent { at: Time::from_millis(138), kind: FrameKind::SETTINGS, value: 0, ..*growth };
+        record.frames.extend(flags.map(|flags| FrameEvent { flags, ..settings }));
+        record.frames.sort_by_key(|frame| frame.at);
+        found(record).remove(0).symptom
+    };
+    let announced = symptom(Some(0));
+    assert!(announced.ends_with("have 70 KiB per round trip of 40 ms (14.3 Mbit/s at most)"), "{announced}");
+    for other in [Some(1), None] {
+        assert!(symptom(other).contains(" 64 KiB per round trip"), "credit for what was sent: {other:?}");
+    }
 }
 
 #[test]

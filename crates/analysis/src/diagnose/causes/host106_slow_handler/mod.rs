@@ -54,7 +54,9 @@ impl Rule for SlowHandler {
         if other.is_some_and(|other| !other.is_some_and(is_alike)) {
             return Vec::new();
         }
-        let both = if other.is_some() { " over both protocols" } else { "" };
+        // It may be another protocol at another address: the server itself, behind this proxy.
+        let is_here = against.is_some_and(|against| against.repetitions[0].cell.target == cell.target);
+        let both = if is_here { " over both protocols" } else { "" };
         let all = work * u32::try_from(times.len()).unwrap_or(u32::MAX);
         let finding = case.finding(&META, all, "in the server");
         vec![Finding {

@@ -4,6 +4,7 @@ use crate::diagnose::testing::{Scene, says};
 use crate::diagnose::{Finding, findings, run};
 use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
 use h2lab_model::record::CellRecord;
+use h2lab_model::scenario::Target;
 use h2lab_model::workload::Protocol;
 
 /// Over a round trip of 25 ms the server takes `one` ms for one response and `other` ms for another.
@@ -79,18 +80,21 @@ fn a_record_of_tls_that_spans_the_first_window_is_read_a_round_trip_later() {
 
 #[test]
 fn it_must_be_alike_over_both_protocols() {
-    let against = |work: u64| {
+    let at = |work: u64, target: Target| {
         let mut quick = scene(Protocol::H1, work, work);
-        quick.cell.index = 1;
+        (quick.cell.index, quick.cell.target) = (1, target);
         let slow = scene(Protocol::H2c, 75, 75);
         let [first, second] = [&quick, &slow].map(|record| CellSummary::of(&[record]));
         let verdict = CellVerdict { conclusion: Conclusion::Slower, ..verdict_on(&first, &second, 1) };
         let found = findings(&[slow, quick], &[verdict]);
         found.into_iter().find(|finding| finding.rule == "HOST106")
     };
+    let against = |work: u64| at(work, Target::Origin);
     let found = against(60).expect("a finding");
     assert!(found.symptom.contains("over both protocols") && found.is_observation(), "{}", found.symptom);
     assert!(against(90).is_some());
     assert_eq!(against(59), None, "the protocol makes a difference");
     assert_eq!(against(91), None);
+    let behind = at(60, Target::Url { url: "http://direct.example/".to_owned() }).expect("a finding");
+    assert!(!behind.symptom.contains("both protocols"), "one of each was measured: {}", behind.symptom);
 }

@@ -23,6 +23,8 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const ALIKE: f64 = 0.1;
 /// An upload without a byte in this last part of its age had stopped: a timeout between two reads may have ended it.
 const STILL: f64 = 0.1;
+/// "Request Timeout" (RFC 9110 §15.5.9): the request did not arrive completely in time.
+const REQUEST_TIMEOUT: u16 = 408;
 /// "Content Too Large" (RFC 9110 §15.5.14).
 const TOO_LARGE: u16 = 413;
 
@@ -32,11 +34,6 @@ pub(super) struct BodyTimeout;
 
 impl Rule for BodyTimeout {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
-        let protocol = case.cell().protocol;
-        // Only the frames show what was sent of a body.
-        if !protocol.is_multiplexed() || protocol.is_quic() {
-            return Vec::new();
-        }
         let uploads: Vec<Uploads> = case.repetitions.iter().map(Uploads::of).collect();
         let cut = || uploads.iter().flat_map(|of_one| &of_one.cut);
         let ages = || cut().map(Cut::age);
@@ -47,24 +44,30 @@ impl Rule for BodyTimeout {
         if ages().count() < LEAST || !is_one_age || is_outlived || is_one_moment(&uploads, case) {
             return Vec::new();
         }
-        let bytes = || cut().map(|upload| upload.bytes);
-        let (least, most) = (bytes().min().unwrap_or_default(), bytes().max().unwrap_or_default());
+        let bytes = || cut().filter_map(|upload| upload.bytes);
+        let sent = bytes().min().zip(bytes().max());
+        let how = sent.map_or("with 408 Request Timeout".to_owned(), |(least, most)| {
+            let [least, most] = [least, most].map(format_bytes);
+            format!("with {least} to {most} of their bodies sent and more on the way")
+        });
+        let mut evidence = vec![
+            ended.evidence("uploads that the server ended"),
+            Evidence::new("the age of the youngest", millis_f64(shortest), "ms"),
+            Evidence::new("the age of the oldest", millis_f64(longest), "ms"),
+        ];
+        if let Some((least, most)) = sent {
+            evidence.push(Evidence::new("bytes sent of the smallest", least as f64, "bytes"));
+            evidence.push(Evidence::new("bytes sent of the largest", most as f64, "bytes"));
+        }
+        let least = sent.map_or(case.cell().work.body_length(), |(least, _)| least);
         vec![Finding {
             symptom: format!(
-                "the server ended {} at an age of {} to {}, with {} to {} of their bodies sent and more on the way",
+                "the server ended {} at an age of {} to {}, {how}",
                 ended.of_all(),
                 measured_time(shortest),
-                measured_time(longest),
-                format_bytes(least),
-                format_bytes(most)
+                measured_time(longest)
             ),
-            evidence: vec![
-                ended.evidence("uploads that the server ended while their bytes flowed"),
-                Evidence::new("the age of the youngest", millis_f64(shortest), "ms"),
-                Evidence::new("the age of the oldest", millis_f64(longest), "ms"),
-                Evidence::new("bytes sent of the smallest", least as f64, "bytes"),
-                Evidence::new("bytes sent of the largest", most as f64, "bytes"),
-            ],
+            evidence,
             cost: ended.of_all() + " failed",
             confidence: Confidence::Inferred,
             fixes: vec![Fix::new(
@@ -92,8 +95,8 @@ fn is_one_moment(uploads: &[Uploads], case: &Case<'_>) -> bool {
 #[derive(Debug)]
 struct Cut {
     sample: Sample,
-    /// Bytes of the body that were sent.
-    bytes: u64,
+    /// Bytes of the body that were sent; `None` where no frames show it.
+    bytes: Option<u64>,
 }
 
 impl Cut {
@@ -115,7 +118,7 @@ struct Sent {
 #[derive(Debug, Default)]
 struct Uploads {
     cut: Vec<Cut>,
-    /// The longest time in which a body was sent completely.
+    /// The longest time in which a body was sent completely; without frames, until its answer began.
     longest_whole: Duration,
 }
 
@@ -135,22 +138,41 @@ impl Uploads {
         let ends = repetition.facts().ends.iter().map(|end| (end.connection, end.age));
         let ends: BTreeMap<u32, Duration> = ends.collect();
         let sent = sent(record);
+        let is_unseen = sent.is_empty() && record.cell.work.has_bodies();
         for sample in &record.samples {
-            let Some(body) = sent.get(&(sample.connection, sample.stream.0)) else { continue };
-            if body.is_whole {
-                uploads.longest_whole = uploads.longest_whole.max(body.last.since(sample.sent_at));
-                continue;
-            }
-            let age = sample.service_time();
-            let is_flowing = sample.completed_at.since(body.last) <= age.mul_f64(STILL);
-            // The maximum age of a connection ends an upload that is as old (CONN105).
-            let is_of_connection =
-                ends.get(&sample.connection).is_some_and(|whole| *whole <= age.mul_f64(1.0 + ALIKE));
-            if may_be_cut(&sample) && is_flowing && !is_of_connection {
-                uploads.cut.push(Cut { sample, bytes: body.bytes });
+            if is_unseen {
+                uploads.add_unseen(sample);
+            } else if let Some(body) = sent.get(&(sample.connection, sample.stream.0)) {
+                uploads.add(sample, body, ends.get(&sample.connection).copied());
             }
         }
         uploads
+    }
+
+    /// Adds an upload of which frames show how much was sent; `connection` is the age at which the server ended its
+    /// connection, if it did.
+    fn add(&mut self, sample: Sample, body: &Sent, connection: Option<Duration>) {
+        if body.is_whole {
+            self.longest_whole = self.longest_whole.max(body.last.since(sample.sent_at));
+            return;
+        }
+        let age = sample.service_time();
+        let is_flowing = sample.completed_at.since(body.last) <= age.mul_f64(STILL);
+        // The maximum age of a connection ends an upload that is as old (CONN105).
+        let is_of_connection = connection.is_some_and(|whole| whole <= age.mul_f64(1.0 + ALIKE));
+        if may_be_cut(&sample) && is_flowing && !is_of_connection {
+            self.cut.push(Cut { sample, bytes: Some(body.bytes) });
+        }
+    }
+
+    /// Adds an upload of which no frames are known: only the status says that its body did not arrive in time.
+    fn add_unseen(&mut self, sample: Sample) {
+        let is_timeout = sample.outcome == Outcome::Status && sample.status == REQUEST_TIMEOUT;
+        if is_timeout && may_be_cut(&sample) {
+            self.cut.push(Cut { sample, bytes: None });
+        } else if sample.outcome == Outcome::Succeeded {
+            self.longest_whole = self.longest_whole.max(sample.time_to_first_byte().unwrap_or_default());
+        }
     }
 }
 
@@ -164,8 +186,12 @@ fn may_be_cut(sample: &Sample) -> bool {
     is_ended && sample.sent_at.happened() && sample.service_time() >= SHORTEST
 }
 
-/// The bodies of requests, by connection and stream; empty if frames were not recorded.
+/// The bodies of requests, by connection and stream; empty if frames were not recorded, or are not of HTTP/2.
 fn sent(record: &CellRecord) -> BTreeMap<(u32, u32), Sent> {
+    let protocol = record.cell.protocol;
+    if !protocol.is_multiplexed() || protocol.is_quic() {
+        return BTreeMap::new();
+    }
     let mut sent: BTreeMap<(u32, u32), Sent> = BTreeMap::new();
     let is_body = |frame: &&FrameEvent| frame.direction == Direction::Up && frame.kind == FrameKind::DATA;
     for frame in record.frames.iter().filter(is_body) {

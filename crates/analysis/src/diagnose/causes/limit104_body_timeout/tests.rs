@@ -147,3 +147,46 @@ fn an_error_in_place_of_reading_on_is_an_end_and_one_about_the_size_and_our_own_
     assert_eq!(with(Outcome::Timeout, 0), None);
     assert_eq!(with(Outcome::Refused, 0), None);
 }
+
+/// Three uploads of HTTP/1.1, each on a connection of its own, that are answered with this status at these ages.
+fn over_http1(ages: [u64; 3], status: u16) -> CellRecord {
+    let begin = [100, 10_000, 20_000];
+    let uploads: Vec<(u64, u64)> = begin.into_iter().zip(ages).collect();
+    let mut record = ended(scene(&uploads, 0, true), Outcome::Status, status);
+    record.cell.protocol = Protocol::H1;
+    record.frames.clear();
+    record
+}
+
+#[test]
+fn without_frames_the_status_says_that_a_body_came_too_late() {
+    let found = finding(over_http1([1_060, 1_100, 1_140], 408)).expect("a finding");
+    assert_eq!(
+        found.symptom,
+        "the server ended 3 of 3 requests at an age of 1.06 s to 1.14 s, with 408 Request Timeout"
+    );
+    assert!(found.confirm.contains("--proto h1 --body-bytes 512: "), "half of 1,024: {}", found.confirm);
+    assert_eq!(finding(over_http1([1_060, 1_100, 1_140], 500)), None, "another error");
+    assert_eq!(finding(over_http1([1_000, 1_100, 1_101], 408)), None, "no one age");
+    assert_eq!(finding(over_http1([999, 999, 999], 408)), None, "nobody sets so short a timeout");
+    let mut bodiless = over_http1([1_060, 1_100, 1_140], 408);
+    bodiless.cell.work.body_bytes = 0;
+    assert_eq!(finding(bodiless), None, "an idle connection may have ended");
+}
+
+#[test]
+fn without_frames_a_success_that_took_longer_shows_that_there_is_no_timeout() {
+    let beside = |longer: u64| {
+        let mut record = over_http1([1_100; 3], 408);
+        let mut whole = record.samples.get(0).expect("there are three");
+        (whole.outcome, whole.status) = (Outcome::Succeeded, 200);
+        whole.scheduled_at = Time::from_millis(30_000);
+        whole.sent_at = whole.scheduled_at;
+        whole.first_byte_at = Time::from_millis(30_000 + longer);
+        whole.completed_at = whole.first_byte_at;
+        record.samples.push(&whole);
+        finding(record)
+    };
+    assert!(beside(1_100).is_some());
+    assert_eq!(beside(1_101), None);
+}

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use super::loss::LOSS101 as META;
 use super::views::missing::Blocked;
-use super::views::{at_client, hop_words, more_connections};
-use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
+use super::views::{PACED, at_client, hop_words, is_lost_to_full_queues, more_connections};
+use crate::diagnose::{Against, Case, Confidence, Evidence, Finding, Repetition, Rule};
+use crate::stats::CellSummary;
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Ratio, measured_time, millis_f64};
 use h2lab_model::Fix;
-use h2lab_model::scenario::Cell;
+use h2lab_model::record::CellRecord;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 
 /// The rule.
@@ -30,11 +31,13 @@ impl Rule for TcpHeadOfLine {
             return Vec::new();
         }
         let seen = case.repetitions.iter().all(|repetition| repetition.hop().has_packet_log);
+        let is_full = seen && is_lost_to_full_queues(case);
+        let at_queue = if is_full { " at a full queue" } else { "" };
         vec![Finding {
-            symptom: totals.symptom(seen) + hop_words(case.cell()),
+            symptom: totals.symptom(seen) + at_queue + hop_words(case.cell()),
             evidence: totals.evidence(longest, seen),
             confidence: if seen { Confidence::Observed } else { Confidence::Inferred },
-            fixes: fixes(case.cell()),
+            fixes: fixes(case, is_full),
             confirm: confirm(case),
             ..case.finding(&META, totals.stream_time, "waiting behind a missing segment")
         }]
@@ -104,8 +107,10 @@ impl Totals {
 /// By which factor more connections are advised.
 const MANY: u32 = 16;
 
-/// What to change in this cell; not to a congestion control that it already has.
-fn fixes(cell: &Cell) -> Vec<Fix> {
+/// What to change in this cell; not to a congestion control that it already has. A path whose only drops are those of a
+/// full queue is not lossy: its senders fill the queue.
+fn fixes(case: &Case<'_>, is_full: bool) -> Vec<Fix> {
+    let cell = case.cell();
     let mut fixes = vec![more_connections(
         Some(u64::from(cell.connections * MANY)),
         "a drop stalls only the streams of its own connection, and halves one congestion window of several; \
@@ -113,18 +118,34 @@ fn fixes(cell: &Cell) -> Vec<Fix> {
     )];
     if cell.congestion.as_deref() != Some("bbr") {
         let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
-        let why = "on the sender of the data that is lost: keeps its pace under random loss; the stalls stay but no \
-                   queue builds up behind them";
+        let random = "on the sender of the data that is lost: keeps its pace under random loss; the stalls stay but no \
+                      queue builds up behind them";
+        let why = if is_full { PACED } else { random };
         let setting = advise(&Peer::started("linux"), wish).setting;
         fixes.push(Fix { wish: Some(wish), ..Fix::new("kernel", &setting, why) });
     }
-    fixes.push(at_client(
-        "HTTP/1.1 on lossy paths",
-        Knob::UpstreamProtocol,
-        None,
-        "one request per connection: a drop stalls that one alone",
-    ));
+    if !is_full && !is_http1_as_slow(case) {
+        fixes.push(at_client(
+            "HTTP/1.1 on lossy paths",
+            Knob::UpstreamProtocol,
+            None,
+            "one request per connection: a drop stalls that one alone",
+        ));
+    }
     fixes
+}
+
+/// Whether HTTP/1.1 was measured, and the tail of its response times is no shorter.
+fn is_http1_as_slow(case: &Case<'_>) -> bool {
+    let is_of_http1 = |against: &&Against<'_>| !against.repetitions[0].cell.protocol.is_multiplexed();
+    let against = case.against.as_ref().filter(is_of_http1);
+    against.filter(|_| !case.cell().work.bulk).is_some_and(|against| {
+        let own: Vec<&CellRecord> = case.records().collect();
+        let share = against.verdict.tail.share();
+        let [own, other] =
+            [&own, &against.repetitions].map(|records| CellSummary::of(records).response.quantile(share));
+        own <= other
+    })
 }
 
 /// The experiment that must make the stalls disappear.

@@ -4,8 +4,9 @@
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Confidence, Finding, findings, run};
 use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
-use h2lab_model::record::Level;
+use h2lab_model::Fix;
 use h2lab_model::record::testing::cell;
+use h2lab_model::record::{Level, PacketFate};
 use h2lab_model::scenario::{Sidecar, Target};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
@@ -262,6 +263,25 @@ fn bbr_is_advised_only_where_it_is_not_in_force() {
 }
 
 #[test]
+fn drops_of_a_full_queue_make_no_lossy_path() {
+    let of = |fate: PacketFate| {
+        let mut record = Scene::with_shared_stall().drop(DOWN, 0, 1_000, 90_000).record();
+        let mut dropped = record.packets.iter_mut().filter(|packet| packet.fate == PacketFate::Lost);
+        dropped.next().expect("there are two").fate = PacketFate::TailDropped;
+        dropped.next().expect("there are two").fate = fate;
+        run(&[record]).into_iter().find(|finding| finding.rule == "LOSS101").expect("a finding")
+    };
+    let full = of(PacketFate::TailDropped);
+    assert!(full.symptom.ends_with("began at 1 drop at a full queue"), "{}", full.symptom);
+    let words = |found: &Finding| found.fixes.iter().map(Fix::line).collect::<Vec<_>>().join("\n");
+    assert!(words(&full).contains("does not fill the queue"), "{}", words(&full));
+    assert!(!words(&full).contains("loss") && full.fixes.len() == 2, "{}", words(&full));
+    let random = of(PacketFate::Lost);
+    assert!(random.symptom.ends_with("began at 1 drop"), "{}", random.symptom);
+    assert!(words(&random).contains("HTTP/1.1 on lossy paths"), "{}", words(&random));
+}
+
+#[test]
 fn without_recorded_frames_the_answers_show_the_stall_if_all_requests_were_recorded() {
     let found = |level: Level| {
         let mut record = live(160, false).request(0, 7, 300, 325, 325).record();
@@ -308,6 +328,22 @@ fn where_http1_was_quicker_a_fiftieth_is_enough() {
     };
     // 2.005 % and 1.993 %.
     assert_eq!([171, 172].map(is_found), [true, false]);
+}
+
+#[test]
+fn http1_is_a_fix_only_where_its_tail_was_shorter() {
+    let is_offered = |http1_took: u64| {
+        let mut twin =
+            Scene::new(Protocol::H1).request(0, 1, 100, 100 + http1_took, 100 + http1_took).record();
+        twin.cell.index = 1;
+        let record = one_stall_beside(0).record();
+        let [of_twin, of_record] = [&twin, &record].map(|record| CellSummary::of(&[record]));
+        let verdict = CellVerdict { conclusion: Conclusion::Slower, ..verdict_on(&of_twin, &of_record, 1) };
+        let found = findings(&[record, twin], &[verdict]);
+        let found = found.iter().find(|finding| finding.rule == "LOSS101").expect("a finding");
+        found.fixes.iter().any(|fix| fix.setting.starts_with("HTTP/1.1"))
+    };
+    assert_eq!([69, 70, 71].map(is_offered), [true, false, false], "the slowest take 70 ms");
 }
 
 /// Requests on three connections to a sidecar, whose connection over the link, on another port, loses a segment or not;

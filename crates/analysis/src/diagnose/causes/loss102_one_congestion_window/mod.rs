@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::loss::LOSS102 as META;
 use super::views::open::Open;
 use super::views::spans::Spans;
-use super::views::{hop_words, more_connections};
+use super::views::{PACED, hop_words, is_lost_to_full_queues, more_connections};
 use crate::diagnose::facts::retransmissions_of;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule, hop};
 use h2lab_base::counters::TcpTick;
@@ -297,7 +297,8 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
     )];
     let is_quic = cell.protocol.is_quic();
     if cell.congestion.as_deref() != Some("bbr") {
-        fixes.push(bbr(is_quic));
+        let random = "at the sender: random loss does not cut its window";
+        fixes.push(bbr(is_quic, if is_lost_to_full_queues(case) { PACED } else { random }));
     }
     let load = if is_quic || cell.sidecar.is_some() { "requests" } else { "bodies" };
     let units = if is_quic { "datagrams" } else { "segments" };
@@ -329,8 +330,8 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
     }
 }
 
-/// A congestion control whose window random loss does not cut. In QUIC it belongs to the library, not to the kernel.
-fn bbr(is_quic: bool) -> Fix {
+/// A congestion control whose window a single loss does not cut. In QUIC it belongs to the library, not to the kernel.
+fn bbr(is_quic: bool, why: &str) -> Fix {
     let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
     let setting = |program: &str| advise(&Peer::started(program), wish).setting;
     let (product, setting) = if is_quic {
@@ -338,6 +339,5 @@ fn bbr(is_quic: bool) -> Fix {
     } else {
         ("kernel", setting("linux"))
     };
-    let why = "at the sender: random loss does not cut its window";
     Fix { wish: Some(wish), ..Fix::new(product, &setting, why) }
 }

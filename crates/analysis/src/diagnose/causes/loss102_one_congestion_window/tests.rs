@@ -6,7 +6,7 @@ use crate::diagnose::testing::Scene;
 use crate::diagnose::{Finding, run};
 use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
-use h2lab_model::record::CellRecord;
+use h2lab_model::record::{CellRecord, PacketFate};
 use h2lab_model::scenario::Sidecar;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
@@ -85,6 +85,22 @@ fn bbr_is_advised_only_where_it_is_not_in_force() {
     let library = "QUIC library: congestion control bbr (--congestion bbr)";
     assert_eq!(bbr(Protocol::H3, "cubic").as_deref(), Some(library));
     assert_eq!([Protocol::H2c, Protocol::H3].map(|protocol| bbr(protocol, "bbr")), [None, None]);
+}
+
+#[test]
+fn only_random_loss_is_called_so() {
+    let why = |fate: PacketFate| {
+        let down = Direction::Down;
+        let dropped = Scene::new(Protocol::H2c).drop(down, 0, 80, 1_000).drop(down, 0, 81, 3_000);
+        let mut record = scene(Protocol::H2c, 4);
+        record.packets = dropped.deliver(down, 0, 90, 1_000).deliver(down, 0, 91, 3_000).record().packets;
+        record.packets[0].fate = PacketFate::TailDropped;
+        record.packets[1].fate = fate;
+        let fixes = finding(record).expect("a finding").fixes;
+        fixes.into_iter().find(|fix| fix.product == "kernel").expect("bbr").why
+    };
+    assert!(why(PacketFate::Lost).contains("random loss"));
+    assert!(why(PacketFate::TailDropped).contains("does not fill the queue"));
 }
 
 #[test]

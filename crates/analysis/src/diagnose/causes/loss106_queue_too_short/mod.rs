@@ -6,9 +6,9 @@ mod tests;
 use std::time::Duration;
 
 use super::loss::LOSS106 as META;
-use super::views::at_client;
 use super::views::spans::Spans;
 use super::views::windows::Stop;
+use super::views::{PACED, at_client};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counters::INITIAL_WINDOW;
 use h2lab_base::counts::{count, plural};
@@ -24,7 +24,7 @@ use h2lab_wire::trace::Direction;
 const LEAST: u64 = 10;
 /// Likewise, they must not all be of one round trip through the full queue: slow start overflows for so long.
 const TIMES: u64 = 2;
-/// At least this share of all drops must be at the full queue: others are random loss.
+/// At least this share of all drops must be at queues that are too short, of both directions: others are random loss.
 const MOST: f64 = 0.9;
 /// A link that is used for this part of the time or more is full: a longer queue would only delay.
 const FULL: f64 = 0.9;
@@ -40,13 +40,13 @@ impl Rule for QueueTooShort {
         if !cell.protocol.is_multiplexed() || cell.sidecar.is_some() {
             return Vec::new();
         }
-        let seen = [Direction::Up, Direction::Down].into_iter().filter_map(|direction| {
-            let queue = Queue::of(cell, direction)?;
-            Some((Seen::of(case, &queue), queue))
-        });
+        let directions = [Direction::Up, Direction::Down];
+        let queues: Vec<Queue> =
+            directions.into_iter().filter_map(|direction| Queue::of(cell, direction)).collect();
+        let seen = queues.iter().map(|queue| (Seen::of(case, queue, &queues), queue));
         let worst = seen.max_by_key(|(seen, _)| seen.full);
         let found = worst.filter(|(seen, _)| seen.is_queue() && case.is_worth_time(seen.cost()));
-        found.map(|(seen, queue)| finding(case, &seen, &queue)).into_iter().collect()
+        found.map(|(seen, queue)| finding(case, &seen, queue)).into_iter().collect()
     }
 }
 
@@ -83,6 +83,11 @@ impl Queue {
     fn is_of_it(&self, packet: &PacketRecord) -> bool {
         packet.direction == self.direction
     }
+
+    /// Whether the packet found this queue full.
+    fn is_full_for(&self, packet: &PacketRecord) -> bool {
+        self.is_of_it(packet) && packet.fate == PacketFate::TailDropped
+    }
 }
 
 /// What became of the packets of all repetitions of a cell, and what that cost.
@@ -94,8 +99,10 @@ struct Seen {
     full: u64,
     /// How often it was full, counted once in a round trip through it.
     times: u64,
-    /// Packets that the link dropped, in both directions and for any reason.
-    dropped: u64,
+    /// Those that found the other direction's queue full, which is too short as well.
+    other: u64,
+    /// Packets that the link dropped in either direction for any other reason.
+    random: u64,
     /// For how long requests were under way.
     open: Duration,
     /// For how long the link sent.
@@ -107,22 +114,28 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(case: &Case<'_>, queue: &Queue) -> Self {
+    /// What became of the packets of `queue`, which is one of these `queues` of both directions.
+    fn of(case: &Case<'_>, queue: &Queue, queues: &[Queue]) -> Self {
         let mut seen = Self::default();
         let has_log = |repetition: &&Repetition<'_>| repetition.record.link.is_some();
-        case.repetitions.iter().filter(has_log).for_each(|repetition| seen.add(repetition, queue));
+        case.repetitions.iter().filter(has_log).for_each(|repetition| seen.add(repetition, queue, queues));
         seen
     }
 
-    fn add(&mut self, repetition: &Repetition<'_>, queue: &Queue) {
+    fn add(&mut self, repetition: &Repetition<'_>, queue: &Queue, queues: &[Queue]) {
         let record = repetition.record;
-        self.dropped += record.packets.iter().filter(|packet| packet.fate.is_drop()).count() as u64;
+        let dropped = record.packets.iter().filter(|packet| packet.fate.is_drop());
+        for packet in dropped.filter(|packet| !queue.is_full_for(packet)) {
+            let is_other = queues.iter().any(|other| other.is_full_for(packet));
+            let kind = if is_other { &mut self.other } else { &mut self.random };
+            *kind += 1;
+        }
         // A sender hears of a drop after this long.
         let through = queue.rtt + queue.bandwidth.transmission_time(queue.limit);
         let (mut first, mut last) = (None, None);
         for packet in record.packets.iter().filter(|packet| queue.is_of_it(packet)) {
             self.packets += 1;
-            if packet.fate != PacketFate::TailDropped {
+            if !queue.is_full_for(packet) {
                 continue;
             }
             self.full += 1;
@@ -155,9 +168,10 @@ impl Seen {
 
     /// Whether full queues, and not random loss or a full link, are what made requests wait.
     fn is_queue(&self) -> bool {
+        let at_queues = self.full + self.other;
         self.full >= LEAST
             && self.times >= TIMES
-            && self.full as f64 >= MOST * self.dropped as f64
+            && at_queues as f64 >= MOST * (at_queues + self.random) as f64
             && self.used.as_secs_f64() < FULL * self.open.as_secs_f64()
     }
 
@@ -232,7 +246,12 @@ fn finding(case: &Case<'_>, seen: &Seen, queue: &Queue) -> Finding {
         ),
         evidence: vec![
             Evidence::new("packets that found the queue full", seen.full as f64, "packets"),
-            Evidence::new("packets dropped otherwise", (seen.dropped - seen.full) as f64, "packets"),
+            Evidence::new(
+                "packets that found that of the other direction full",
+                seen.other as f64,
+                "packets",
+            ),
+            Evidence::new("packets dropped otherwise", seen.random as f64, "packets"),
             Evidence::new("what the queue holds", queue.limit as f64, "bytes"),
             Evidence::new("bandwidth × round trip", queue.product as f64, "bytes"),
             Evidence::new("part of the time in which the link sent", used, "%"),
@@ -258,11 +277,7 @@ fn fixes(cell: &Cell, queue: &Queue) -> Vec<Fix> {
     )];
     if !cell.protocol.is_quic() && cell.congestion.as_deref() != Some("bbr") {
         let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
-        fixes.push(Fix::new(
-            "kernel",
-            &advise(&Peer::started("linux"), wish).setting,
-            "at the sender: it paces what it sends, and does not fill the queue",
-        ));
+        fixes.push(Fix::new("kernel", &advise(&Peer::started("linux"), wish).setting, PACED));
     }
     if cell.connections > 1 && u64::from(cell.connections) * u64::from(INITIAL_WINDOW) > queue.limit {
         let why = "their first windows, ten segments each, overflow the queue together";

@@ -73,6 +73,31 @@ fn random_loss_beside_the_same_queue_keeps_its_name() {
     assert!(rules(&random).iter().any(|rule| rule == "LOSS101"), "{:?}", rules(&random));
 }
 
+/// The drops at the short queue of the downlink, and these on the uplink, of which the first `random` are random loss.
+fn short_both_ways(up: u32, random: usize, is_short: bool) -> CellRecord {
+    let drop = |scene: Scene, n: u32| scene.drop(Direction::Up, 0, 5_000 + u64::from(n), 1_400 * n);
+    let scene = (0..up).fold(stalled(Protocol::H2c, 12), drop);
+    let mut record = behind_short_queue(scene.record(), 0);
+    let link = record.cell.link.as_mut().expect("a link");
+    if is_short {
+        link.uplink = link.downlink.clone();
+    }
+    let of_up = record.packets.iter_mut().filter(|packet| packet.direction == Direction::Up);
+    of_up.take(random).for_each(|packet| packet.fate = PacketFate::Lost);
+    record
+}
+
+#[test]
+fn drops_at_a_short_queue_of_the_other_direction_are_no_random_loss() {
+    let found = finding(&short_both_ways(3, 0, true)).expect("a finding");
+    assert!(found.symptom.starts_with("12 of 24 packets on the downlink"), "{}", found.symptom);
+    assert!(rules(&short_both_ways(3, 0, true)).iter().all(|rule| rule != "LOSS101"));
+    // Of 20 drops, 18 are at one of both queues.
+    assert!(finding(&short_both_ways(8, 2, true)).is_some());
+    assert_eq!(finding(&short_both_ways(8, 3, true)), None);
+    assert_eq!(finding(&short_both_ways(3, 0, false)), None, "the other queue is not too short");
+}
+
 #[test]
 fn ten_packets_are_wanted() {
     assert!(finding(&short(10, 0)).is_some());

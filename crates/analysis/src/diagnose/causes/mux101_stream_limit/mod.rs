@@ -1,16 +1,19 @@
 //! MUX101: the server's limit of concurrent streams is reached, and requests wait in the client.
 
+mod held;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
+pub(in crate::diagnose) use self::held::held_at_limit;
 use super::mux::MUX101 as META;
 use super::views::slots::{Slots, slots};
 use super::views::{mean, more_connections};
 use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{measured_time, millis_f64};
+use h2lab_model::Fix;
 use h2lab_model::settings::Knob;
 use h2lab_model::workload::Arrival;
 
@@ -92,20 +95,22 @@ fn finding(case: &Case<'_>, slots: &Slots) -> Finding {
             ("the server's time for those that had waited, on average", millis_f64(slots.service), "ms"),
             ("the same where few streams were open", millis_f64(slots.unhindered), "ms"),
         ]),
-        fixes: vec![
-            case.advise(Knob::MaxConcurrentStreams, Some(LEAST_LIMIT.max(u64::from(slots.limit) * 8))),
-            more_connections(
-                Some(u64::from(case.cell().connections * MANY)),
-                format!(
-                    "each has {} streams of its own; costs handshakes and memory",
-                    count(slots.limit.into())
-                ),
-            ),
-        ],
+        fixes: fixes(case, slots.limit),
         confirm: format!(
             "{}: with more connections no request waits before it is sent",
             case.compare(&format!("-c {0},{1}", case.cell().connections, case.cell().connections * MANY))
         ),
         ..case.finding(&META, slots.waited, "waiting for one of the streams that the server allows")
     }
+}
+
+/// What to change where the server allows so few streams on a connection.
+fn fixes(case: &Case<'_>, limit: u32) -> Vec<Fix> {
+    vec![
+        case.advise(Knob::MaxConcurrentStreams, Some(LEAST_LIMIT.max(u64::from(limit) * 8))),
+        more_connections(
+            Some(u64::from(case.cell().connections * MANY)),
+            format!("each has {} streams of its own; costs handshakes and memory", count(limit.into())),
+        ),
+    ]
 }

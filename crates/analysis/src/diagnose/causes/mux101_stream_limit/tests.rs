@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::diagnose::Finding;
 use crate::diagnose::testing::{self, Scene, says};
+use crate::diagnose::{Confidence, Finding};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, ConnectionRecord, Level, Sample};
 use h2lab_model::workload::{Arrival, Protocol};
@@ -216,4 +216,56 @@ fn nobody_waits_longer_on_average_than_the_longest() {
     }
     let found = finding(record).expect("a finding");
     says(&found.symptom, "538 requests waited in the client for 5… ms on average…");
+}
+
+/// A client alone with `in_flight` requests at a time on one connection, of which the server allows `limit`: each takes
+/// 30 ms, and the next one is sent `pause` ms after it. One of them is always 1 ms later than the others.
+fn alone(in_flight: u32, limit: Option<u32>, requests: u32, pause: u64) -> CellRecord {
+    let scene = (0..requests).fold(Scene::new(Protocol::H2c), |scene, n| {
+        let sent = 100 + u64::from(n / in_flight) * (30 + pause) + u64::from(n % in_flight == 1);
+        scene.request(0, 2 * n + 1, sent, sent + 30, sent + 30)
+    });
+    let mut record = scene.allows(limit).record();
+    record.cell.connections = 1;
+    record
+}
+
+fn held(record: CellRecord) -> Option<Finding> {
+    testing::found_alone("MUX101", record)
+}
+
+#[test]
+fn a_client_that_fills_the_limit_and_refills_it_is_taken_to_be_held_back() {
+    let record = alone(2, Some(2), 30, 0);
+    assert_eq!(finding(record.clone()), None, "none is known to have waited");
+    let found = held(record).expect("a finding");
+    says(
+        &found.symptom,
+        "the client had as many requests in flight as the server allows on a connection, 2, for …",
+    );
+    assert_eq!(found.confidence, Confidence::Inferred);
+    assert!(found.cost_share > 0.9, "{}", found.symptom);
+    assert!(held(alone(99, Some(99), 99 * 8, 0)).is_some());
+}
+
+#[test]
+fn a_client_below_the_limit_or_with_few_requests_or_pauses_is_not_held_back() {
+    let mut several = alone(2, Some(2), 30, 0);
+    several.cell.connections = 2;
+    for (record, why) in [
+        (alone(1, Some(1), 30, 0), "one request after another"),
+        (alone(10, Some(11), 100, 0), "a stream is left"),
+        (alone(8, Some(100), 100, 0), "healthy"),
+        (alone(100, Some(100), 100 * 8, 0), "the limit that the RFC recommends"),
+        (alone(2, None, 30, 0), "no limit"),
+        (several, "it opens another connection instead"),
+    ] {
+        assert_eq!(held(record), None, "{why}");
+    }
+    // 30 rounds, in each of which the limit is reached for 29 ms: 870 of 1,713 or 1,742 ms.
+    let batches = |pause| held(alone(2, Some(2), 60, pause));
+    assert!(batches(28).is_some());
+    assert_eq!(batches(29), None);
+    assert!(held(alone(2, Some(2), 22, 4)).is_some(), "ten rounds after the first fill it");
+    assert_eq!(held(alone(2, Some(2), 20, 4)), None, "nine do");
 }

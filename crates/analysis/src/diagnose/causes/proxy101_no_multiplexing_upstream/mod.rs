@@ -20,7 +20,7 @@ const LEAST: u64 = 100;
 /// The upstream connections are the limit if all of them had a request for this part of the time: it includes the start
 /// of the load.
 const BUSY: f64 = 0.8;
-/// With as many connections for each request, most are dialled for one.
+/// With as many connections for each request, the proxy dials for every second request or more.
 const DIALS: f64 = 0.5;
 
 /// The rule.
@@ -166,10 +166,11 @@ fn fixes(case: &Case<'_>, asked: &Asked) -> Vec<Fix> {
 fn observation(case: &Case<'_>, asked: &Asked) -> Finding {
     Finding {
         symptom: format!(
-            "{} opened {} to its upstream for {}: hardly one was kept",
+            "{} opened {} to its upstream for {}: {:.1} requests on each, on average",
             case.cell().target.name(),
             plural(asked.connections, "connection"),
             plural(asked.requests, "request"),
+            asked.requests as f64 / asked.connections as f64,
         ),
         evidence: asked.evidence(),
         cost:

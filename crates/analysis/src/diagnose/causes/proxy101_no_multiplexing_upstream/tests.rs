@@ -76,8 +76,8 @@ fn a_connection_for_every_second_request_is_observed_and_nothing_is_advised() {
         |connections| finding(record(Protocol::H2c, OriginCounts { connections, most_busy: 4, ..FULL }));
     let found = dialled(50).expect("an observation");
     assert!(found.is_observation() && found.fixes.is_empty(), "{found:?}");
-    let opened = "haproxy opened 50 connections to its upstream for 100 requests";
-    assert!(found.symptom.starts_with(opened), "{}", found.symptom);
+    let opened = "haproxy opened 50 connections to its upstream for 100 requests: 2.0 requests on each";
+    assert_eq!(found.symptom, format!("{opened}, on average"));
     assert_eq!(dialled(49), None);
     let both = finding(record(Protocol::H2c, OriginCounts { connections: 50, ..FULL })).expect("a finding");
     assert!(both.fixes.iter().any(|fix| fix.setting.starts_with("http-reuse")), "{:?}", both.fixes);

@@ -37,11 +37,19 @@ impl Burst<'_> {
     }
 }
 
-/// The bursts of a repetition while requests were due: earlier ones open the configured pool.
+/// The bursts of a repetition while requests were due: earlier ones open the configured pool. Where the connection of
+/// the first request was dialled for it, dials that were under way then belong to its burst: which of those connections
+/// carries the request is decided later.
 pub(in crate::diagnose::causes) fn bursts(record: &CellRecord) -> Vec<Burst<'_>> {
-    let first_due = record.samples.iter().map(|sample| sample.scheduled_at).min().unwrap_or(Time::NEVER);
-    let mut dials: Vec<&ConnectionRecord> =
-        record.connections.iter().filter(|dial| dial.dialled_at >= first_due).collect();
+    let first = record.samples.iter().min_by_key(|sample| sample.scheduled_at);
+    let first_due = first.map_or(Time::NEVER, |sample| sample.scheduled_at);
+    let its_own = first.and_then(|sample| record.connection(sample.connection));
+    let is_dialled_for = its_own.is_some_and(|dial| dial.dialled_at >= first_due);
+    let is_in = |dial: &&ConnectionRecord| {
+        let was_under_way = dial.ready_at.happened() && dial.ready_at > first_due;
+        dial.dialled_at >= first_due || (is_dialled_for && was_under_way)
+    };
+    let mut dials: Vec<&ConnectionRecord> = record.connections.iter().filter(is_in).collect();
     dials.sort_by_key(|dial| dial.dialled_at);
     let mut bursts: Vec<Burst<'_>> = Vec::new();
     let mut ready = Time::ZERO;
@@ -82,6 +90,18 @@ mod tests {
         assert_eq!(sizes(&[(100, 125), (125, 150)]), [1, 1]);
         assert_eq!(sizes(&[(100, 200), (110, 130), (129, 150), (130, 155)]), [3, 1]);
         assert_eq!(sizes(&[(99, 125), (100, 125)]), [1], "the first was dialled before any request was due");
+    }
+
+    #[test]
+    fn dials_under_way_belong_to_the_first_request_if_its_own_connection_was_dialled_for_it() {
+        let size = |ready: u64, due: u64| {
+            let scene = Scene::new(Protocol::H2c).dialled(0, 100, 130).dialled(1, 95, ready);
+            let record = scene.waited(0, 1, [due, 130, 155]).record();
+            bursts(&record).first().map_or(0, |burst| burst.dials.len())
+        };
+        assert_eq!(size(101, 100), 2);
+        assert_eq!(size(100, 100), 1, "it was ready when the request was due");
+        assert_eq!(size(130, 101), 0, "its own was dialled before it was due: a pool");
     }
 
     #[test]

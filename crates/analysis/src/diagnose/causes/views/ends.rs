@@ -11,6 +11,7 @@ use crate::stats::replays;
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, measured_time};
 use h2lab_model::record::{CellRecord, ConnectionRecord, Outcome, Sample};
+use h2lab_wire::ErrorCode;
 use h2lab_wire::trace::ServerEnd;
 
 /// Ends of one repetition that are no farther apart than this, or a round trip, may be one event.
@@ -100,6 +101,10 @@ impl Ends {
     pub fn lost(&self, sample: &Sample) -> bool {
         let end = || self.by_connection.get(&sample.connection);
         match sample.outcome {
+            // A stream may also be refused before any end, for too many streams.
+            Outcome::Refused if sample.code == ErrorCode::REFUSED_STREAM.0 => {
+                end().is_some_and(|at| sample.completed_at >= *at)
+            }
             Outcome::GoAway | Outcome::Refused | Outcome::Closed => end().is_some(),
             Outcome::Reset => end().is_some_and(|at| sample.completed_at >= *at),
             _ => false,

@@ -20,8 +20,9 @@ pub(in crate::diagnose) mod windows;
 
 use std::time::Duration;
 
+use crate::diagnose::Case;
 use h2lab_model::Fix;
-use h2lab_model::record::ConnectionRecord;
+use h2lab_model::record::{ConnectionRecord, PacketFate};
 use h2lab_model::scenario::Cell;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_wire::h2::setting;
@@ -41,6 +42,17 @@ pub(super) fn median(times: &[Duration]) -> Duration {
 /// Names the connection, where it is not the generator's own.
 pub(super) const fn hop_words(cell: &Cell) -> &'static str {
     if cell.sidecar.is_some() { ", on the sidecar's connection over the link" } else { "" }
+}
+
+/// What a sender that paces does about a full queue.
+pub(super) const PACED: &str = "at the sender: it paces what it sends, and does not fill the queue";
+
+/// Whether all packets that are known to be lost found a queue full, and there are any: then no loss was random.
+pub(super) fn is_lost_to_full_queues(case: &Case<'_>) -> bool {
+    let packets = case.records().flat_map(|record| &record.packets);
+    let mut lost =
+        packets.filter(|packet| packet.fate.is_drop() || packet.marks.corrupt.is_some()).peekable();
+    lost.peek().is_some() && lost.all(|packet| packet.fate == PacketFate::TailDropped)
 }
 
 /// A change at the client, with the flag of our own client for it in parentheses.

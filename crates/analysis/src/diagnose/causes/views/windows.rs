@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::paced::{Arrivals, Paced, Promptness};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, ConnectionRecord};
+use h2lab_wire::h2::frame::flag;
 use h2lab_wire::h2::setting;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
@@ -213,6 +214,12 @@ impl Window {
         }
     }
 
+    /// Upload: the increments so far came with the server's SETTINGS, so that they return no credit but make the window
+    /// larger, whatever a client that did not wait for them has used of it.
+    fn enlarge(&mut self) {
+        self.size = self.size.max(self.initial + self.total());
+    }
+
     /// How long the client had had the last byte for which an increment that makes this total returns credit. Zero if
     /// more is returned than has arrived in complete frames.
     fn held(&self, total: u64, frame: &FrameEvent) -> Duration {
@@ -311,6 +318,8 @@ struct Flows {
     arrivals: Arrivals,
     /// More arrived than was granted as far as we know: nothing more is concluded.
     is_broken: bool,
+    /// The server has sent its SETTINGS, and nothing since but credit for the connection.
+    is_announcing: bool,
     stops: Vec<Stop>,
 }
 
@@ -336,6 +345,7 @@ impl Flows {
             streams: [BTreeMap::new(), BTreeMap::new()],
             arrivals: Arrivals::new(least_stop(rtt), capacity),
             is_broken: false,
+            is_announcing: false,
             stops: Vec::new(),
         }
     }
@@ -343,6 +353,11 @@ impl Flows {
     fn see(&mut self, frame: &FrameEvent) {
         if self.is_broken {
             return;
+        }
+        if frame.direction == Direction::Down {
+            let is_shared_credit = frame.kind == FrameKind::WINDOW_UPDATE && frame.stream.0 == 0;
+            let is_settings = frame.kind == FrameKind::SETTINGS && frame.flags & flag::ACK == 0;
+            self.is_announcing = is_settings || (self.is_announcing && is_shared_credit);
         }
         match frame.kind {
             FrameKind::HEADERS if !frame.ends_stream() => self.begin(frame),
@@ -492,11 +507,14 @@ impl Flows {
     /// A WINDOW_UPDATE: data may flow again.
     fn credit(&mut self, frame: &FrameEvent) {
         let data = side(frame.direction.opposite());
-        let Self { windows, streams, .. } = self;
+        let Self { windows, streams, is_announcing, .. } = self;
         let (shared, streams) = (&mut windows[data], &mut streams[data]);
         let is_shared = frame.stream.0 == 0;
         if is_shared {
             shared.grant(frame);
+            if data == UP && *is_announcing {
+                shared.enlarge();
+            }
         } else if let Some(stream) = streams.get_mut(&frame.stream.0) {
             stream.window.grant(frame);
         }

@@ -68,7 +68,7 @@ impl DiagnoseArgs {
         let (engine, cells) = (&self.cells.client.engine, &self.cells);
         let windows = engine.stream_window.is_some() || engine.connection_window.is_some();
         let all: [(bool, &[&'static str]); 4] = [
-            (cells.servers.max_requests_per_connection.is_some(), &["CONN101"]),
+            (cells.servers.max_requests_per_connection.is_some(), &["CONN101", "CONN103"]),
             (windows, &["FLOW102", "FLOW103", "FLOW112"]),
             (cells.work.streams.is_some(), &["MUX101", "CONN102"]),
             (self.reach.tls.no_tls_resumption, &["CONN111"]),
