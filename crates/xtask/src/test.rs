@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     tiers.print();
     let failed = done?;
     if !is_staged? {
-        eprintln!("error: `diagnose` was wrong twice about a situation; see above");
+        eprintln!("error: `diagnose` was wrong twice about two situations or more; see above");
         return Ok(ExitCode::FAILURE);
     }
     if failed.is_empty() {

@@ -164,7 +164,9 @@ fn findings_in_run_folders_of_other_commands_are_documents_for_ci_too() {
         let results = read.json()["runs"][0]["results"].as_array().expect("a list").clone();
         assert!(results.iter().all(|result| result["kind"] == "review"), "{results:#?}");
         let junit = std::fs::read_to_string(folder.path().join("a.xml")).expect("it is written");
-        assert!(junit.contains(&format!("tests=\"{}\" failures=\"0\"", results.len())), "{junit}");
+        // Without a finding there is one case that says so.
+        let cases = results.len().max(1);
+        assert!(junit.contains(&format!("tests=\"{cases}\" failures=\"0\"")), "{junit}");
         let judged = run(&["diagnose", name, "--fail-on=confirmed"]);
         assert_eq!(judged.code, Some(2), "nothing is confirmed by it\n{}", judged.transcript());
     }
