@@ -13,8 +13,8 @@ mod recorded;
 mod remedy;
 #[cfg(test)]
 mod tests;
-mod vain;
 mod variation;
+mod without_effect;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -325,7 +325,12 @@ impl Experiment {
             let changed = known.changed(*index)?;
             let among = setup.knobs.len() as u32 * looks(changed.repetitions);
             let of = |metric: Metric| {
-                let own = effect(&subject, changed, metric, run.seed)?.widened(correction::of_looks(among));
+                // Two rounds of each cell alone have two degrees of freedom: by Student's t for a small share, no
+                // change would ever have an effect. So how rounds vary is in `spread`, by Student's t with the degrees
+                // of freedom of all cells. What is left is from many blocks, of which the normal distribution is near
+                // enough; `calibration.rs` counts what both together claim falsely.
+                let known_variation = correction::of_looks_at_known_variation(among);
+                let own = effect(&subject, changed, metric, run.seed)?.widened(known_variation);
                 Some(own.no_narrower(known.spread(metric, [&subject, changed], among)))
             };
             let (effect, served) = (of(metric), of(Metric::Served));
@@ -512,12 +517,12 @@ fn metric(subject: &CellSummary, twin: Option<&CellSummary>, seed: u64) -> Metri
 fn effect(subject: &CellSummary, changed: &CellSummary, metric: Metric, seed: u64) -> Option<Effect> {
     match metric {
         Metric::Served => {
-            let of = interval_of_rates(subject, changed, seed)?;
+            let of = interval_of_rates(subject, changed, seed, 1)?;
             let (before, after) = (of.baseline_rps, of.cell_rps);
             Some(Effect { ratio: of.ratio, low: of.low, high: of.high, before, after })
         }
         Metric::Response(_) | Metric::Median | Metric::Run => {
-            let of = interval_of_times(metric.share(), subject, changed, seed)?;
+            let of = interval_of_times(metric.share(), subject, changed, seed, 1)?;
             let (before, after) = (of.baseline.as_secs_f64(), of.candidate.as_secs_f64());
             Some(Effect { ratio: of.ratio, low: of.low, high: of.high, before, after }.inverted())
         }

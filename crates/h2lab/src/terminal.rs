@@ -11,9 +11,8 @@ use rustix::termios::tcgetwinsize;
 const PIPED: usize = 110;
 /// Columns of progress where none are known.
 const UNKNOWN: usize = 80;
-/// A report is as wide as the terminal within these limits: a narrower one would lose figures, wider lines are hard to
-/// read.
-const REPORT: (usize, usize) = (60, 160);
+/// A report is as wide as the terminal, and no wider than this: longer lines are hard to read.
+const WIDEST: usize = 160;
 /// Columns that stay free behind a drawn line: a terminal echoes Ctrl-C there, and what wraps is not removed again.
 const FREE: usize = 4;
 
@@ -69,19 +68,14 @@ impl Terminal {
         }
     }
 
-    /// The style in which a report is written for it.
+    /// The style in which a report is written for it. Where tables have no room they become blocks of lines.
     pub fn style(self) -> TextStyle {
         TextStyle {
-            width: self.columns.unwrap_or(PIPED).clamp(REPORT.0, REPORT.1),
+            width: self.columns.unwrap_or(PIPED).min(WIDEST),
             colour: self.colour,
             unicode: self.unicode,
             ..TextStyle::default()
         }
-    }
-
-    /// The same where tables without room become blocks of lines: as narrow as the terminal is.
-    pub fn narrow_style(self) -> TextStyle {
-        TextStyle { width: self.columns.unwrap_or(PIPED).min(REPORT.1), ..self.style() }
     }
 
     /// Columns for a line that is drawn over later.
@@ -98,7 +92,7 @@ impl Terminal {
     /// `text` with its lines folded, each at its own indentation. Unchanged if no width is known, in a pipe or a file
     /// without `COLUMNS`: there programs look for whole lines.
     pub fn wrapped(self, text: &str) -> Cow<'_, str> {
-        let style = self.narrow_style();
+        let style = self.style();
         if self.columns.is_none() || text.lines().all(|line| line.chars().count() <= style.width) {
             return text.into();
         }
@@ -147,11 +141,9 @@ mod tests {
     fn columns_are_those_asked_for_then_those_of_the_terminal() {
         let width = |real, asked: &str| terminal(real, &[("COLUMNS", asked)]).style().width;
         assert_eq!([width(Some(80), "72"), width(Some(80), ""), width(None, "72")], [72, 80, 72]);
-        assert_eq!([width(Some(80), "0"), width(Some(80), "wide"), width(Some(9), "")], [80, 80, 60]);
+        assert_eq!([width(Some(80), "0"), width(Some(80), "wide"), width(Some(40), "")], [80, 80, 40]);
+        assert_eq!([width(Some(160), ""), width(Some(161), "")], [160, 160]);
         assert_eq!(terminal(None, &[]).style().width, 110);
-        let narrow = |real, asked: &str| terminal(real, &[("COLUMNS", asked)]).narrow_style().width;
-        assert_eq!([narrow(Some(40), ""), narrow(Some(80), "72"), narrow(Some(300), "")], [40, 72, 160]);
-        assert_eq!(terminal(None, &[]).narrow_style().width, 110);
     }
 
     #[test]

@@ -89,7 +89,7 @@ fn agents(page: &mut Page, agents: &[AgentCardDocument]) {
         agents.iter().map(|agent| agent_row(agent, state(agent))).collect()
     };
     let whole = rows(whole_state);
-    if page.is_narrow() || table::left_out(&AGENTS, &whole, page.style.limit()).is_none() {
+    if page.style.is_narrow() || table::left_out(&AGENTS, &whole, page.style.limit()).is_none() {
         return page.table(Paint::Bold, &AGENTS, &whole);
     }
     page.table(Paint::Bold, &AGENTS, &rows(state));

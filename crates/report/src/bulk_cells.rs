@@ -6,8 +6,8 @@ use super::factors::{BASELINE, factor};
 use super::format::{bytes, count, number, plural, ratio};
 use super::limit;
 use super::style::{Paint, TextStyle, painted, paragraph};
-use super::table::{self, Column, name, number as numeric};
-use super::{Report, condition, sentences};
+use super::table::{Column, name, number as numeric};
+use super::{Report, condition, fold, sentences};
 use h2lab_analysis::bulk::{BoundConnection, Pooled, TransferStalls};
 use h2lab_analysis::stats::{CellState, CellSummary, repetitions_of};
 use h2lab_base::units::{format_bytes, measured_time};
@@ -149,12 +149,12 @@ pub(super) fn overview(cells: &[BulkCell<'_>]) -> (Vec<Protocol>, Vec<Row>) {
 pub(super) const COLUMNS: [Column; 11] = [
     name("cell"),
     numeric("rate", "Mbit/s").rank(1),
-    numeric("of", "tcp").rank(2),
+    numeric("of", "tcp").goes_on().rank(2),
     numeric("data", "GB").rank(3),
     numeric("reads", "").rank(8),
     numeric("largest", "KiB").rank(9),
     numeric("DATA", "KiB mean/most").rank(6),
-    numeric("WINDOW_", "UPDATEs").rank(7),
+    numeric("WINDOW_", "UPDATEs").goes_on().rank(7),
     numeric("CPU s/GB", "cli/srv").rank(5),
     numeric("retrans", "srv").rank(4),
     name("limited by").rank(1),
@@ -367,22 +367,24 @@ fn at_a_glance(out: &mut String, cells: &[BulkCell<'_>], style: TextStyle) {
         })
         .collect();
     out.push('\n');
-    for (k, line) in table::lay_out(&columns, &rows, style.limit()).into_iter().enumerate() {
-        match k {
-            0 => _ = writeln!(out, "{}", style.paint(Paint::Bold, &line)),
-            1 => {}
-            _ => _ = writeln!(out, "{line}"),
-        }
+    let table = fold::fold(&columns, &rows, style);
+    // A block does not show the first column's title.
+    let titles = if style.is_narrow() { vec![columns[0].title.to_owned()] } else { table.header };
+    for line in &titles {
+        let _ = writeln!(out, "{}", style.paint(Paint::Bold, line));
+    }
+    for row in &table.rows {
+        let _ = writeln!(out, "{row}");
     }
 }
 
 /// The table of each cell, by condition.
 fn each(out: &mut String, report: &Report<'_>, cells: &[BulkCell<'_>], style: TextStyle) {
     let rows: Vec<Vec<String>> = cells.iter().map(row).collect();
-    let lines = table::lay_out(&COLUMNS, &rows, style.limit());
+    let table = fold::fold(&COLUMNS, &rows, style);
     let groups = report.analysis.groups();
     let mut last = None;
-    for (one, line) in cells.iter().zip(&lines[2..]) {
+    for (one, row) in cells.iter().zip(&table.rows) {
         let group = one.summary.cell.group;
         if last != Some(group) {
             last = Some(group);
@@ -392,11 +394,11 @@ fn each(out: &mut String, report: &Report<'_>, cells: &[BulkCell<'_>], style: Te
                 if one.factor == BASELINE { format!("{BASELINE}: {whole}") } else { one.factor.clone() };
             out.push('\n');
             painted(out, style, Paint::Bold, "", &heading);
-            for line in &lines[..2] {
+            for line in &table.header {
                 let _ = writeln!(out, "{}", style.paint(Paint::Dim, line));
             }
         }
-        let _ = writeln!(out, "{line}");
+        let _ = writeln!(out, "{row}");
         if let Some(state) = sentences::state(one.summary) {
             painted(out, style, Paint::Yellow, "  ", &state);
         }
@@ -404,8 +406,8 @@ fn each(out: &mut String, report: &Report<'_>, cells: &[BulkCell<'_>], style: Te
             paragraph(out, style, "  ", &note);
         }
     }
-    if let Some(note) = table::left_out(&COLUMNS, &rows, style.limit()) {
-        painted(out, style, Paint::Dim, "", &note);
+    if let Some(note) = &table.note {
+        painted(out, style, Paint::Dim, "", note);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::junit::{Case, CaseOutcome, Suites};
 use crate::sarif::{SarifResult, log};
 use crate::{bulk_text, fleet_text, limit};
 
-/// What both forms tell.
+/// What both forms report.
 struct Found {
     version: String,
     /// `h2lab bulk get http://a/x`, or the pairs of a drive.
@@ -22,7 +22,7 @@ struct Found {
     /// Whether anything was transferred.
     is_carried: bool,
     /// Why the figures say nothing, if so: h2lab, or a server of the fleet, did not run, or no byte was moved. Then no limit is
-    /// told.
+    /// reported.
     void: Option<String>,
     /// Each limit, with what was limited.
     limits: Vec<(String, Binding)>,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::format::{count, millis, millis_unit, plural};
 use super::style::{Paint, TextStyle, painted, paragraph};
-use super::table::{self, Column, name, number};
-use super::{Report, condition};
+use super::table::{Column, name, number};
+use super::{Report, condition, fold};
 use h2lab_analysis::diagnose::of_wait;
 use h2lab_analysis::diagnose::waits::{Cause, CauseKind, Doubt, LatencyBreakdown, Split, Waits};
 use h2lab_analysis::stats::CellSummary;
@@ -227,7 +227,7 @@ pub(super) fn table<'a>(report: &Report<'_>, group: &[&'a CellSummary]) -> Optio
     // A column of zeros for the unknown is informative.
     let kinds: Vec<CauseKind> =
         CauseKind::ALL.iter().copied().filter(|kind| *kind == CauseKind::Unknown || occurs(kind)).collect();
-    let columns = kinds.iter().map(|kind| number(title(*kind).0, title(*kind).1));
+    let columns = kinds.iter().map(|kind| number(title(*kind).0, title(*kind).1).goes_on());
     let row = |(summary, tail): (&'a CellSummary, Tail<'_>)| {
         let is_reported = tail.unsupported().is_none();
         let figures = kinds.iter().map(|kind| {
@@ -256,19 +256,18 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
     let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Where the time of slow requests went"));
     paragraph(out, style, "", LEGEND);
     for (group, table) in &tables {
-        let _ = writeln!(out, "{}", style.paint(Paint::Bold, &condition::heading(report, group)));
+        painted(out, style, Paint::Bold, "", &condition::heading(report, group));
         let rows: Vec<Vec<String>> = table.rows.iter().map(|(_, row, _)| row.clone()).collect();
-        let lines = table::lay_out(&table.columns, &rows, style.limit());
-        let left_out = table::left_out(&table.columns, &rows, style.limit());
-        for line in &lines[..2] {
+        let folded = fold::fold(&table.columns, &rows, style);
+        for line in &folded.header {
             let _ = writeln!(out, "{}", style.paint(Paint::Dim, line));
         }
-        for (line, (_, _, notes)) in lines[2..].iter().zip(&table.rows) {
+        for (line, (_, _, notes)) in folded.rows.iter().zip(&table.rows) {
             let _ = writeln!(out, "{line}");
             paragraph(out, style, "  ", &notes.join("; "));
         }
-        if let Some(note) = left_out {
-            painted(out, style, Paint::Dim, "", &note);
+        if let Some(note) = &folded.note {
+            painted(out, style, Paint::Dim, "", note);
         }
     }
 }

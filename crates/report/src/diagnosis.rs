@@ -14,13 +14,14 @@ use std::fmt::Write;
 use h2lab_analysis::diagnose::{Confidence, Finding};
 use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
 use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion, Failed, redirect, refusal};
+use h2lab_model::Fix;
 use h2lab_model::experiment::Knob;
 use std::time::Duration;
 
 use super::format::{NOT_RESOLVED, interval_of, millis_unit, plural, rate, ratio};
 use super::style::{Paint, TextStyle, painted, paragraph};
-use super::table::{self, Column, name, number};
-use super::{Report, sentences, text};
+use super::table::{Column, name, number};
+use super::{Report, fold, sentences, text};
 
 pub use document::{CauseDocument, DiagnosisDocument, TrialDocument};
 pub(crate) use interchange::rules;
@@ -324,7 +325,7 @@ impl Diagnosis<'_> {
         let is_suspect = |finding: &&Finding| {
             !finding.is_observation()
                 && finding.cost_share >= LEAST_SUSPECT
-                && self.experiment.in_vain(&finding.rule).is_empty()
+                && self.experiment.without_effect(&finding.rule).is_empty()
         };
         // Where many requests fail, why they fail comes first.
         let cell = self.report.analysis.cell(self.subject);
@@ -368,14 +369,13 @@ impl Diagnosis<'_> {
     /// Where most of the time goes, though not because of HTTP/2.
     fn observed(&self) -> Option<String> {
         let found = self.findings().find(|finding| finding.is_observation() && finding.cost_share >= MOST)?;
-        let where_else = if is_of_http2(&found.rule) {
-            let baseline = self.experiment.verdict.as_ref().map(|verdict| verdict.baseline);
-            let twin = baseline.and_then(|cell| self.report.analysis.cell(cell));
-            twin.map_or(String::new(), |twin| {
+        let where_else = match self.twin() {
+            // Of one protocol alone nothing is known of the others.
+            None => String::new(),
+            Some(twin) if is_of_http2(&found.rule) => {
                 format!(" over HTTP/2, though {} is no faster", sentences::name(twin))
-            })
-        } else {
-            " over any protocol".to_owned()
+            }
+            Some(_) => " over any protocol".to_owned(),
         };
         Some(format!(
             "Most of the time goes there{where_else} ({}): {}",
@@ -417,7 +417,12 @@ impl Diagnosis<'_> {
             format!(", which closes {:.0} % of the difference", closes * 100.0)
         });
         let why = finding.map_or(String::new(), |finding| {
-            let change = super::answer::change(&self.report, finding);
+            let mut own = self.own(finding);
+            // What was shown to help comes before what would help as well.
+            if own.fixes.iter().any(|fix| best.tries(fix)) {
+                own.fixes.retain(|fix| best.tries(fix));
+            }
+            let change = super::answer::change(&self.report, &own);
             let untried = if is_condition && !change.is_empty() {
                 " That change follows from the cause; it is not what was tried."
             } else {
@@ -497,27 +502,38 @@ impl Diagnosis<'_> {
     }
 
     /// The findings about the subject, as the experiment leaves them: those whose cause a change took away are
-    /// confirmed; those for which every change was in vain say so, and have only the fixes that were not tried.
+    /// confirmed; those for which every change was without effect say so, and have only the fixes that were not tried.
     pub(super) fn own_findings(&self) -> Vec<Finding> {
-        let confirmed = self.experiment.confirmed();
-        let of = |finding: &Finding| {
-            let mut own = finding.clone();
-            if finding.is_observation() {
-                return own;
-            }
-            if confirmed.iter().any(|trial| trial.knob.causes().contains(&finding.rule.as_str())) {
-                own.confidence = Confidence::Confirmed;
-            }
-            let in_vain = self.experiment.in_vain(&finding.rule);
-            // Effects are on times: what costs failed requests is not refuted by them.
-            if !in_vain.is_empty() && !finding.of_failures {
-                own.fixes = self.experiment.fixes_left(finding).into_iter().cloned().collect();
-                let tried: Vec<String> = in_vain.into_iter().map(open::tried).collect();
-                own.cost = format!("{}; {}", own.cost.trim_end_matches('.'), tried.join("; "));
-            }
-            own
-        };
-        self.findings().map(of).collect()
+        self.findings().map(|finding| self.own(finding)).collect()
+    }
+
+    /// A finding as the experiment leaves it.
+    fn own(&self, finding: &Finding) -> Finding {
+        let mut own = finding.clone();
+        if finding.is_observation() {
+            return own;
+        }
+        let takes_away = |trial: &&Trial| trial.knob.causes().contains(&finding.rule.as_str());
+        if self.experiment.confirmed().iter().any(takes_away) {
+            own.confidence = Confidence::Confirmed;
+            // Of several settings that may be the reason, the experiment shows which one it is.
+            own.fixes.retain(|fix| finding.of_failures || !self.is_refuted(fix));
+        }
+        let without_effect = self.experiment.without_effect(&finding.rule);
+        // Effects are on times: what costs failed requests is not refuted by them.
+        if !without_effect.is_empty() && !finding.of_failures {
+            own.fixes = self.experiment.fixes_left(finding).into_iter().cloned().collect();
+            let tried: Vec<String> = without_effect.into_iter().map(open::tried).collect();
+            own.cost = format!("{}; {}", own.cost.trim_end_matches('.'), tried.join("; "));
+        }
+        own
+    }
+
+    /// Whether the setting of the server that a fix advises was changed without effect.
+    fn is_refuted(&self, fix: &Fix) -> bool {
+        let is_its = |trial: &&Trial| matches!(trial.knob, Knob::Server(_)) && trial.tries(fix);
+        let mut tried = self.experiment.trials.iter().filter(is_its);
+        tried.any(|trial| matches!(trial.outcome, Outcome::Refuted | Outcome::Worse))
     }
 
     /// The report with these findings alone.
@@ -530,11 +546,13 @@ impl Diagnosis<'_> {
             return;
         }
         let title = format!("Experiments: one setting changed at a time, {}", self.experiment.metric.name());
-        let _ = writeln!(out, "{}", style.paint(Paint::Bold, &title));
+        painted(out, style, Paint::Bold, "", &title);
         let rows = self.rows();
-        let lines = table::lay_out(&COLUMNS, &rows, style.limit());
-        let _ = writeln!(out, "{}", style.paint(Paint::Dim, &lines[0]));
-        for (line, trial) in lines[2..].iter().zip(&self.experiment.trials) {
+        let table = fold::fold(&COLUMNS, &rows, style);
+        for line in &table.header {
+            let _ = writeln!(out, "{}", style.paint(Paint::Dim, line));
+        }
+        for (line, trial) in table.rows.iter().zip(&self.experiment.trials) {
             let paint = match trial.outcome {
                 Outcome::Confirmed => Some(Paint::Green),
                 Outcome::Worse => Some(Paint::Red),
@@ -542,8 +560,8 @@ impl Diagnosis<'_> {
             };
             let _ = writeln!(out, "{}", paint.map_or_else(|| line.clone(), |paint| style.paint(paint, line)));
         }
-        if let Some(note) = table::left_out(&COLUMNS, &rows, style.limit()) {
-            painted(out, style, Paint::Dim, "", &note);
+        if let Some(note) = &table.note {
+            painted(out, style, Paint::Dim, "", note);
         }
         paragraph(out, style, "", CORRECTED);
         let _ = writeln!(out, "repeat: {}", self.repeated());

@@ -10,8 +10,8 @@ use super::markdown::{self, escaped};
 use super::runs::{self, Compared};
 use super::sentences::lower_first;
 use super::style::{Paint, TextStyle, painted, paragraph};
-use super::table::{self, Column};
-use super::{Condition, Report, condition};
+use super::table::Column;
+use super::{Condition, Report, condition, fold};
 use h2lab_analysis::stats::{CellFigures, Conclusion, Tail};
 use h2lab_base::units::Ratio;
 use serde::Deserialize;
@@ -379,9 +379,11 @@ impl<'a> Diff<'a> {
                 row[0] = String::new();
             }
         }
-        let lines = table::lay_out(&runs::COLUMNS, &shown, style.limit());
-        let _ = writeln!(out, "{}", style.paint(Paint::Dim, &lines[0]));
-        for (line, row) in lines[2..].iter().zip(rows) {
+        let table = fold::fold(&runs::COLUMNS, &shown, style);
+        for line in &table.header {
+            let _ = writeln!(out, "{}", style.paint(Paint::Dim, line));
+        }
+        for (line, row) in table.rows.iter().zip(rows) {
             if has_own_line && !row[0].is_empty() {
                 paragraph(out, style, "", &row[0]);
             }
@@ -397,8 +399,8 @@ impl<'a> Diff<'a> {
             };
             let _ = writeln!(out, "{line}");
         }
-        if let Some(note) = table::left_out(&runs::COLUMNS, &shown, style.limit()) {
-            painted(out, style, Paint::Dim, "", &note);
+        if let Some(note) = &table.note {
+            painted(out, style, Paint::Dim, "", note);
         }
     }
 

@@ -7,8 +7,8 @@ use super::format::{bytes, count, number, plural};
 use super::limit;
 use super::notes;
 use super::page::{Page, listed, some};
-use super::style::{Paint, TextStyle, painted, paragraph};
-use super::table::{self, Column, name, number as numeric};
+use super::style::{Paint, TextStyle, paragraph};
+use super::table::{Column, name, number as numeric};
 use h2lab_base::units::{format_bytes, format_duration, measured_time};
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{
@@ -122,20 +122,8 @@ pub fn fleet_plan_text(job: &FleetJob, style: TextStyle) -> String {
     page.line("Plan", &what);
     page.line("Seed", &job.seed.to_string());
     page.blank();
-    lay_out(&mut page, &COLUMNS, &rows);
+    page.table(Paint::Dim, &COLUMNS, &rows);
     style.printable(page.out)
-}
-
-fn lay_out(page: &mut Page, columns: &[Column], rows: &[Vec<String>]) {
-    let lines = table::lay_out(columns, rows, page.style.limit());
-    for (n, line) in lines.iter().enumerate() {
-        let line = if n < 2 { page.style.paint(Paint::Dim, line) } else { line.clone() };
-        page.out.push_str(&line);
-        page.out.push('\n');
-    }
-    if let Some(note) = table::left_out(columns, rows, page.style.limit()) {
-        painted(&mut page.out, page.style, Paint::Dim, "", &note);
-    }
 }
 
 fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
@@ -233,7 +221,7 @@ const PAIRS: [Column; 10] = [
 
 fn pairs(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     page.heading("Each pair");
-    lay_out(page, &PAIRS, &pair_rows(record, summary));
+    page.table(Paint::Dim, &PAIRS, &pair_rows(record, summary));
 }
 
 /// A row for each pair, and one for their sum.
@@ -300,7 +288,7 @@ fn servers(page: &mut Page, record: &FleetRecord) {
     let rows = server_rows(record);
     if !rows.is_empty() {
         page.heading("Each server, as it reported");
-        lay_out(page, &server_columns(record.asked.direction), &rows);
+        page.table(Paint::Dim, &server_columns(record.asked.direction), &rows);
     }
 }
 
@@ -455,7 +443,7 @@ mod tests {
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {
-        for width in [60, 80] {
+        for width in [40, 60, 80] {
             let style = TextStyle { width, ..STYLE };
             let (text, plan) =
                 (fleet_text(&testing::record(), style), fleet_plan_text(&testing::job(2, 2), style));

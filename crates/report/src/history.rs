@@ -6,9 +6,10 @@ use std::time::Duration;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::fold;
 use super::format::{count, millis, plural, rate, shell_line, shell_word};
 use super::style::{Paint, TextStyle, paragraph};
-use super::table::{self, Column, name, number};
+use super::table::{Column, name, number};
 use h2lab_analysis::stats::{
     CellState, CellSummary, Failed, is_planned, measured_of_plan, repetitions_by_cell,
 };
@@ -158,13 +159,15 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
         return "No stored runs.\n".to_owned();
     }
     let rows: Vec<Vec<String>> = runs.iter().flat_map(rows).collect();
-    let lines = table::lay_out(&COLUMNS, &rows, style.limit());
+    let table = fold::fold(&COLUMNS, &rows, style);
     let mut out = String::new();
-    let _ = writeln!(out, "{}", style.paint(Paint::Bold, lines[0].trim_end()));
-    let mut lines = lines.into_iter().skip(2);
+    for line in &table.header {
+        let _ = writeln!(out, "{}", style.paint(Paint::Bold, line));
+    }
+    let mut rows = table.rows.iter();
     for run in runs {
-        for line in lines.by_ref().take(rows_of(run)) {
-            let _ = writeln!(out, "{}", line.trim_end());
+        for row in rows.by_ref().take(rows_of(run)) {
+            let _ = writeln!(out, "{row}");
         }
         let mut place = String::new();
         let ended = if run.interrupted { " (interrupted)" } else { "" };
@@ -183,8 +186,8 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
         }
         let _ = writeln!(out, "{}", style.paint(Paint::Dim, place.trim_end()));
     }
-    if let Some(note) = table::left_out(&COLUMNS, &rows, style.limit()) {
-        paragraph(&mut out, style, "", &note);
+    if let Some(note) = &table.note {
+        paragraph(&mut out, style, "", note);
     }
     style.printable(out)
 }
@@ -233,6 +236,9 @@ mod tests {
         assert!(lines[0].starts_with("started") && lines[1].starts_with("2026-01-31T12:00:00Z"), "{text}");
         assert_eq!(lines.len(), 1 + LISTED + 1, "{text}");
         assert_eq!(lines[5].trim(), "runs/1, 4 more cells: h2lab compare --seed 42");
+        let narrow = history_text(&[run], TextStyle { width: 40, ..TextStyle::default() });
+        assert!(narrow.starts_with("2026-01-31T12:00:00Z\n  cell: "), "{narrow}");
+        assert_eq!(narrow.matches("\n  cell: ").count(), LISTED, "{narrow}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod diff;
 pub mod document;
 mod factors;
 mod fleet_text;
+mod fold;
 mod format;
 pub mod hdr;
 mod history;
@@ -107,7 +108,7 @@ pub struct Report<'a> {
     pub folder: Option<&'a str>,
     /// Where the HTML report is, if there is one.
     pub page: Option<&'a str>,
-    /// What the conditions of `--fail-if` say, where the report is to tell.
+    /// What the conditions of `--fail-if` say, if the report includes them.
     pub conditions: &'a [Condition],
 }
 

@@ -1,4 +1,4 @@
-//! What limited a transfer, in the same words wherever it is told.
+//! What limited a transfer, in the same words wherever it is reported.
 
 use h2lab_model::bulk::{Binding, BindingKind};
 use h2lab_model::{Confidence, Fix};
@@ -40,12 +40,12 @@ pub(super) fn fixes(limit: &Binding) -> Vec<String> {
     limit.fixes.iter().map(Fix::line).collect()
 }
 
-/// Whether two limits are one in a list: a guess is not told together with what was seen.
+/// Whether two limits are one in a list: a guess is not reported together with what was observed.
 pub(super) fn is_same(one: &Binding, other: &Binding) -> bool {
     (one.kind, &one.cause, one.confidence) == (other.kind, &other.cause, other.confidence)
 }
 
-/// Whether there is one to tell.
+/// Whether there is one to report.
 pub(super) fn is_known(limit: &Binding) -> bool {
     limit.kind != BindingKind::Unknown
 }

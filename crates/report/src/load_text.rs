@@ -146,7 +146,7 @@ fn latencies(page: &mut Page, summary: &CellSummary) {
         return;
     }
     // A block does not show the first column's title.
-    if page.is_narrow() {
+    if page.style.is_narrow() {
         page.heading(title);
     } else {
         page.blank();

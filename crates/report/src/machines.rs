@@ -213,7 +213,7 @@ pub(super) fn reproduction(report: &Report<'_>, one: &Reproduction) -> String {
     format!("{place}, {cell} against {baseline}: {agreement}; {}", all.join("; "))
 }
 
-/// A verdict in a word: of two cells without a difference it tells whether they are the same, or whether that is undecided.
+/// A verdict in a word: of two cells without a difference it says whether they are the same, or whether that is undecided.
 pub(super) fn word(verdict: &CellVerdict) -> &'static str {
     match verdict.conclusion {
         Conclusion::NoDifference => match verdict.unclaimed() {

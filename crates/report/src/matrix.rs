@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::format::{NOT_RESOLVED, interval_of, millis_unit, rate, ratio};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column};
-use super::{Report, condition, sentences};
+use super::{Report, condition, fold, sentences};
 use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion, Unclaimed};
 
 /// All verdicts of a run.
@@ -210,6 +210,45 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
     let Some(matrix) = of(report) else { return };
     out.push('\n');
     painted(out, style, Paint::Bold, "", &matrix.title());
+    let is_cut = if style.is_narrow() {
+        blocks(out, &matrix, style);
+        false
+    } else {
+        in_columns(out, &matrix, style)
+    };
+    for note in matrix.notes() {
+        paragraph(out, style, "", &note);
+    }
+    if style.verdicts || is_cut {
+        for field in matrix.rows.iter().flat_map(|row| row.fields.iter().flatten()) {
+            match field.mark.paint() {
+                Some(paint) => painted(out, style, paint, "- ", &field.sentence),
+                None => paragraph(out, style, "- ", &field.sentence),
+            }
+        }
+    }
+    for note in [sentences::how_sure(report), sentences::missing_tails(report)].into_iter().flatten() {
+        paragraph(out, style, "", &note);
+    }
+}
+
+/// A block of lines for each condition.
+fn blocks(out: &mut String, matrix: &VerdictMatrix, style: TextStyle) {
+    for row in &matrix.rows {
+        let figures = matrix.columns.iter().zip(&row.fields).filter_map(|(column, field)| {
+            let field = field.as_ref()?;
+            let (first, second) = (field.first(), field.second());
+            let second = if field.ratio.is_some() { format!("({second})") } else { second };
+            Some(format!("{column}: {first} {second}"))
+        });
+        let baseline = format!("{}: {}", row.baseline, row.baseline_figure);
+        *out += &fold::block(&row.condition, std::iter::once(baseline).chain(figures), style);
+        out.push('\n');
+    }
+}
+
+/// The matrix in columns; whether a field of it is cut.
+fn in_columns(out: &mut String, matrix: &VerdictMatrix, style: TextStyle) -> bool {
     let longest = matrix.rows.iter().map(|row| row.condition.chars().count()).max().unwrap_or(0);
     let has_own_line = longest > LONGEST_CONDITION;
     let table = matrix.table(has_own_line);
@@ -235,20 +274,7 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
             }
         }
     }
-    for note in matrix.notes() {
-        paragraph(out, style, "", &note);
-    }
-    if style.verdicts || is_cut {
-        for field in matrix.rows.iter().flat_map(|row| row.fields.iter().flatten()) {
-            match field.mark.paint() {
-                Some(paint) => painted(out, style, paint, "- ", &field.sentence),
-                None => paragraph(out, style, "- ", &field.sentence),
-            }
-        }
-    }
-    for note in [sentences::how_sure(report), sentences::missing_tails(report)].into_iter().flatten() {
-        paragraph(out, style, "", &note);
-    }
+    is_cut
 }
 
 /// A line with its verdicts in colour: the fields stand in it one after the other.
@@ -420,6 +446,22 @@ mod tests {
                 assert!(out.contains(way), "{width}: {way}");
             }
         }
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_each_condition_has_a_block_with_every_verdict() {
+        let shown_at = |width| {
+            let mut out = String::new();
+            text(&mut out, &Fixture::new().report(), TextStyle { width, ..TextStyle::default() });
+            out
+        };
+        let narrow = shown_at(40);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+        let block = "\n3% loss\n  h1: p99 276 ms\n  h2c × 1: unstable 290 of 1,000/s\n  \
+                     h2c × 4: unstable 916 of 1,000/s\n  h2c × 16: undecided 1.83 × (0.89–2.46)\n";
+        assert!(narrow.contains(block), "{narrow}");
+        let wide = shown_at(80);
+        assert!(wide.contains("\n3% loss  p99 276 ms   unstable ") && !wide.contains("h1: "), "{wide}");
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! Text whose lines begin with their subject: the form of the summaries of one load and of one bulk transfer.
 
+use super::fold;
 use super::format::{count, plural};
 use super::style::{Paint, TextStyle, painted, paragraph};
-use super::table::{self, Column};
+use super::table::Column;
 
 /// The column where the text of a line begins.
 const INDENT: usize = 14;
-
-/// In the place of a figure that is not known, or that there is none of: it has no unit.
-const NO_FIGURE: [&str; 2] = ["?", "-"];
 
 /// The text so far.
 pub(super) struct Page {
@@ -53,48 +51,17 @@ impl Page {
         }
     }
 
-    /// Whether its lines are shorter than those of the narrowest table.
-    pub fn is_narrow(&self) -> bool {
-        self.style.width < self.style.limit()
-    }
-
     /// A table, its header in `header`, and which of its columns have no room; on a narrow page a block of lines for each row.
     pub fn table(&mut self, header: Paint, columns: &[Column], rows: &[Vec<String>]) {
         let style = self.style;
-        if self.is_narrow() {
-            return rows.iter().for_each(|row| self.block(columns, row));
-        }
-        for (place, line) in table::lay_out(columns, rows, style.limit()).into_iter().enumerate() {
-            // The line of units, where no column has one.
-            if line.is_empty() {
-                continue;
-            }
-            let line = if place < 2 { style.paint(header, &line) } else { line };
+        let table = fold::fold(columns, rows, style);
+        let titles = table.header.iter().map(|line| style.paint(header, line));
+        for line in titles.chain(table.rows) {
             self.out.push_str(&line);
             self.out.push('\n');
         }
-        if let Some(note) = table::left_out(columns, rows, style.limit()) {
-            painted(&mut self.out, style, Paint::Dim, "", &note);
-        }
-    }
-
-    /// The first figure of a row, and below it a line for each other one, with its title and unit.
-    fn block(&mut self, columns: &[Column], row: &[String]) {
-        for (place, (column, figure)) in columns.iter().zip(row).enumerate() {
-            if place == 0 {
-                painted(&mut self.out, self.style, Paint::Bold, "", figure);
-                continue;
-            }
-            let unit = if NO_FIGURE.contains(&figure.as_str()) { "" } else { column.unit };
-            let between = if unit.starts_with('/') { "" } else { " " };
-            let text = match column.title {
-                "" => figure.clone(),
-                title => format!("{title}: {figure}{between}{unit}"),
-            };
-            // A remark that not every row has.
-            if !text.is_empty() {
-                paragraph(&mut self.out, self.style, "  ", &text);
-            }
+        if let Some(note) = &table.note {
+            painted(&mut self.out, style, Paint::Dim, "", note);
         }
     }
 

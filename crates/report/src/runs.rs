@@ -334,7 +334,7 @@ mod tests {
     fn the_same_run_at_every_width_fits_and_names_what_is_left_out() {
         let fixture = Fixture::new();
         let sides = [DiffSide::Run(fixture.report()), DiffSide::Run(fixture.report())];
-        for width in [60, 80] {
+        for width in [40, 60, 80] {
             let text = Diff::new(&sides[0], &sides[1]).text(TextStyle { width, ..TextStyle::default() });
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= width, "{width}: {text}");

@@ -165,7 +165,7 @@ fn against(report: &Report<'_>, verdict: &CellVerdict, base: &str) -> String {
             format!("no verdict on {name}: {}", first_reason(report, verdict, ""))
         }
     };
-    format!("{at}{body}{}", served(verdict))
+    format!("{at}{body}{}{}", served(verdict), served_of_load(verdict))
 }
 
 /// Whether failures are why a cell does not serve its load.
@@ -183,7 +183,8 @@ fn grown(cell: &CellSummary) -> Option<String> {
 
 /// The clause about throughput, which applies to a closed loop: there the server determines the rate.
 pub(super) fn served(verdict: &CellVerdict) -> String {
-    verdict.throughput.map_or(String::new(), |of| {
+    let of_loop = verdict.throughput.filter(|_| !verdict.conclusion.is_of_load());
+    of_loop.map_or(String::new(), |of| {
         format!(
             "; served {}{} against {} requests/s)",
             with_interval([of.ratio, of.low, of.high], ""),
@@ -191,6 +192,20 @@ pub(super) fn served(verdict: &CellVerdict) -> String {
             rate(of.baseline_rps)
         )
     })
+}
+
+/// The clause about what is served of a load that is not carried; both rates are in the sentence before it.
+fn served_of_load(verdict: &CellVerdict) -> String {
+    let Some(of) = verdict.throughput.filter(|_| verdict.conclusion.is_of_load()) else {
+        return String::new();
+    };
+    match interval_of([of.ratio, of.low, of.high], "–") {
+        Some(interval) => {
+            let open = if of.is_clear_of_one() { "" } else { ", no difference resolved" };
+            format!("; served {} × (95 % interval {interval}{open})", ratio(of.ratio))
+        }
+        None => "; too few rounds to say how far what is served varies".to_owned(),
+    }
 }
 
 /// `0.95 × HTTP/1.1 (95 % interval 0.82–1.09; `: what follows are the two figures. `not resolved (` where the interval says nothing.

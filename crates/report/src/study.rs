@@ -1,9 +1,9 @@
 //! A study in words and tables: what text, JSON and HTML have in common.
 
 use super::format::{count, interval_of, millis, number, ratio};
-use super::style::{Paint, TextStyle, painted, paragraph};
+use super::style::{Paint, TextStyle, painted};
 use super::table::{self, Column};
-use super::{Report, condition};
+use super::{Report, condition, fold};
 use h2lab_analysis::stats::study::{Condition, Configuration, Need, Needed, Study};
 use h2lab_analysis::stats::{CellState, CellSummary, Tail};
 use h2lab_base::units::{Ratio, format_duration};
@@ -228,7 +228,7 @@ fn side_by_side(
 ) -> Option<String> {
     const NAME: Column = table::name("");
     const FIGURE: Column = table::number("", "");
-    if style.width < style.limit() {
+    if style.is_narrow() {
         return None;
     }
     let columns: Vec<Column> = std::iter::once(NAME).chain(named.iter().map(|_| FIGURE)).collect();
@@ -259,10 +259,10 @@ fn side_by_side(
 /// The name of each row, and below it a line for each condition.
 fn blocks(out: &mut String, named: &[ConditionLabel], rows: &[(String, Vec<String>)], style: TextStyle) {
     for (name, figures) in rows {
-        painted(out, style, Paint::Bold, "", name);
-        for (condition, figure) in named.iter().zip(figures) {
-            paragraph(out, style, "  ", &format!("{}: {figure}", condition.line()));
-        }
+        let lines = named.iter().zip(figures);
+        let lines = lines.map(|(condition, figure)| format!("{}: {figure}", condition.line()));
+        *out += &fold::block(name, lines, style);
+        out.push('\n');
     }
 }
 

@@ -9,7 +9,7 @@ use super::table::wrap;
 pub struct TextStyle {
     /// Whether to use ANSI colours.
     pub colour: bool,
-    /// Characters per line. Tables are no narrower than 60, and text no narrower than 20.
+    /// Characters per line. Below 60 tables become blocks of lines; text is no narrower than 20.
     pub width: usize,
     /// Whether characters beyond ASCII may be used.
     pub unicode: bool,
@@ -59,6 +59,11 @@ impl TextStyle {
 
     pub(super) fn limit(self) -> usize {
         self.width.max(60)
+    }
+
+    /// Whether its lines are shorter than those of the narrowest table.
+    pub(super) fn is_narrow(self) -> bool {
+        self.width < self.limit()
     }
 
     /// Characters in a line of text behind an indent.

@@ -12,6 +12,8 @@ pub(super) struct Column {
     /// Which columns are left out first where a table is too wide: those of the highest rank, of equal ones the rightmost. The
     /// first column stays.
     pub rank: u8,
+    /// Whether its second line is the rest of its title and no unit: `req/` and `conn`.
+    pub goes_on: bool,
 }
 
 impl Column {
@@ -20,12 +22,20 @@ impl Column {
         Self { rank, ..self }
     }
 
-    /// Its title in a sentence: `req/conn`, `served`.
-    fn title_in_words(&self) -> String {
-        if self.title.ends_with(['/', '_', '-']) {
-            format!("{}{}", self.title, self.unit)
-        } else {
-            self.title.to_owned()
+    /// The same with a title of two lines.
+    pub const fn goes_on(self) -> Self {
+        Self { goes_on: true, ..self }
+    }
+
+    /// Its title in a sentence: `req/conn`, `served`; of words that are divided, `un-` and `known`, the whole one.
+    pub fn title_in_words(&self) -> String {
+        let (title, rest) = (self.title, if self.goes_on { self.unit } else { "" });
+        match title.strip_suffix('-') {
+            Some(begin) if self.goes_on => format!("{begin}{rest}"),
+            _ if rest.is_empty() || title.ends_with(['/', '_']) || rest.starts_with('+') => {
+                format!("{title}{rest}")
+            }
+            _ => format!("{title} {rest}"),
         }
     }
 }
@@ -35,12 +45,12 @@ const UNRANKED: u8 = 100;
 
 /// A number's column.
 pub(super) const fn number(title: &'static str, unit: &'static str) -> Column {
-    Column { title, unit, left: false, rank: UNRANKED }
+    Column { title, unit, left: false, rank: UNRANKED, goes_on: false }
 }
 
 /// A name's column.
 pub(super) const fn name(title: &'static str) -> Column {
-    Column { title, unit: "", left: true, rank: UNRANKED }
+    Column { title, unit: "", left: true, rank: UNRANKED, goes_on: false }
 }
 
 /// Characters of `text`; each that we print is one column wide.
@@ -155,7 +165,7 @@ mod tests {
         let columns = [
             name("cell"),
             number("p50", "ms").rank(1),
-            number("req/", "conn").rank(3),
+            number("req/", "conn").goes_on().rank(3),
             number("max", "ms").rank(2),
         ];
         let rows = [["h1", "25.1", "1,000", "99.9"].map(str::to_owned).to_vec()];
@@ -165,6 +175,21 @@ mod tests {
         let without = Some("Omitted, too wide: req/conn.".to_owned());
         assert_eq!(at(19), ("h1    25.1  99.9".to_owned(), without));
         assert_eq!(at(1).1.as_deref(), Some("Omitted, too wide: p50, req/conn, max."));
+    }
+
+    #[test]
+    fn a_title_of_two_lines_is_one_in_words_and_a_unit_is_no_part_of_it() {
+        for (column, words) in [
+            (number("p50", "ms"), "p50"),
+            (number("served", "/s"), "served"),
+            (number("req/", "conn").goes_on(), "req/conn"),
+            (number("failed", "+cut").goes_on(), "failed+cut"),
+            (number("un-", "known").goes_on(), "unknown"),
+            (number("other's", "loss").goes_on(), "other's loss"),
+            (number("server", "").goes_on(), "server"),
+        ] {
+            assert_eq!(column.title_in_words(), words);
+        }
     }
 
     #[test]

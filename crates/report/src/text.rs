@@ -6,9 +6,9 @@ use std::fmt::Write;
 use super::format::shell_line;
 use super::format::{count, millis, number, rate};
 use super::style::{AnswerPlace, Paint, TextStyle, painted, paragraph};
-use super::table::{self, Column, name, number as numeric};
+use super::table::{Column, name, number as numeric};
 use super::{
-    Report, answer, bulk_cells, causes, condition, machines, matrix, notes, pairs, sentences, study,
+    Report, answer, bulk_cells, causes, condition, fold, machines, matrix, notes, pairs, sentences, study,
 };
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{CellState, CellSummary, Tail};
@@ -84,9 +84,9 @@ const COLUMNS: [Column; 13] = [
     numeric("p99", "ms").rank(1),
     numeric("max", "ms").rank(5),
     numeric("n", "").rank(6),
-    numeric("failed", "+cut").rank(2),
+    numeric("failed", "+cut").goes_on().rank(2),
     numeric("conns", "/rep").rank(9),
-    numeric("req/", "conn").rank(10),
+    numeric("req/", "conn").goes_on().rank(10),
     numeric("retrans", "cli/srv").rank(7),
     numeric("dropped", "up/down").rank(8),
 ];
@@ -95,34 +95,34 @@ const COLUMNS: [Column; 13] = [
 fn tables(out: &mut String, report: &Report<'_>, style: TextStyle) {
     let groups = report.analysis.groups();
     let rows: Vec<Vec<String>> = groups.iter().flatten().map(|summary| row(report, summary)).collect();
-    let lines = table::lay_out(&COLUMNS, &rows, style.limit());
-    let mut rows_left = &lines[2..];
+    let table = fold::fold(&COLUMNS, &rows, style);
+    let mut rows_left = &table.rows[..];
     for group in &groups {
         let (its, rest) = rows_left.split_at(group.len());
         rows_left = rest;
         out.push('\n');
         painted(out, style, Paint::Bold, "", &condition::heading(report, group));
-        for line in &lines[..2] {
+        for line in &table.header {
             let _ = writeln!(out, "{}", style.paint(Paint::Dim, line));
         }
-        for (line, summary) in its.iter().zip(group) {
-            cell(out, line, summary, style);
+        for (row, summary) in its.iter().zip(group) {
+            cell(out, row, summary, style);
         }
         if let Some(sizes) = sentences::request_sizes(group) {
             painted(out, style, Paint::Dim, "", &sizes);
         }
     }
-    if let Some(note) = table::left_out(&COLUMNS, &rows, style.limit()) {
-        painted(out, style, Paint::Dim, "", &note);
+    if let Some(note) = &table.note {
+        painted(out, style, Paint::Dim, "", note);
     }
 }
 
 /// The row of a cell, and the notes beneath it.
-fn cell(out: &mut String, line: &str, summary: &CellSummary, style: TextStyle) {
+fn cell(out: &mut String, row: &str, summary: &CellSummary, style: TextStyle) {
     if summary.label.chars().count() > LONGEST_LABEL {
-        let _ = writeln!(out, "{}", summary.label);
+        paragraph(out, style, "", &summary.label);
     }
-    let _ = writeln!(out, "{line}");
+    let _ = writeln!(out, "{row}");
     if let Some(state) = sentences::state(summary) {
         painted(out, style, Paint::Yellow, "  ", &state);
     }
@@ -340,6 +340,27 @@ mod tests {
             let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
             assert!(widest.chars().count() <= width, "{} characters: {widest}", widest.chars().count());
         }
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_each_row_of_each_table_is_a_block_and_no_figure_is_left_out() {
+        let at = |fixture: &Fixture, width| {
+            let text = text(&[fixture.report()], TextStyle { width, ..TextStyle::default() });
+            // A path is one word.
+            let wide = text.lines().find(|line| line.chars().count() > width && !line.contains("h2lab-runs"));
+            assert!(wide.is_none(), "{wide:?}: {text}");
+            text
+        };
+        let narrow = at(&Fixture::new(), 40);
+        let block = "\nh2c × 1\n  offered: 1,000/s\n  served: 290/s\n  p50: -\n  p95: -\n  p99: -\n  max: -\n  \
+                     n: 6,000\n  failed+cut: 0+4,435\n  conns: 1/rep\n  req/conn: ";
+        assert!(narrow.contains(block) && narrow.contains("\n  dropped: 266/266 up/down\n"), "{narrow}");
+        assert!(!narrow.contains("Omitted"), "{narrow}");
+        let wide = at(&Fixture::new(), 80);
+        assert!(wide.contains("\nh2c × 1    1,000    290 ") && !wide.contains("served: "), "{wide}");
+        let causes = at(&Fixture::explained(), 40);
+        assert!(causes.contains("\nh2c × 1\n  own loss: 35%\n  other's loss: 50% 62\n"), "{causes}");
+        assert!(at(&Fixture::bulk(), 40).contains("\nMbit/s\n"));
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub struct Arguments {
 const THREADS: &str = "RUST_TEST_THREADS";
 /// With one integration test per CPU the suite takes twice as long: they mostly wait.
 const INTEGRATION_TESTS_PER_CPU: usize = 4;
+/// Of a failed test, what is repeated at the end of the run.
+const LINES_OF_A_FAILURE: usize = 40;
+const COLUMNS_OF_A_FAILURE: usize = 300;
 
 /// Tests enable the schemas and the lints before them do not, so that both are compiled.
 const SCHEMA: &str = "--features=h2lab/schema";
@@ -51,7 +54,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         // The examples in the documentation, by cargo itself: what it prints closes the run.
         return cargo_test(&["--doc"]);
     }
-    for selection in failed {
+    for (selection, messages) in failed {
+        if !messages.is_empty() {
+            eprintln!("{messages}");
+        }
         eprintln!("error: test failed, to rerun pass `{selection}`");
     }
     Ok(ExitCode::FAILURE)
@@ -64,9 +70,12 @@ fn cargo_test<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs all but the examples in the documentation. Returns, for each binary that failed, the arguments of `cargo test`
-/// that select it.
-fn all(tiers: &mut Tiers) -> Result<Vec<String>> {
+/// For a binary that failed: the arguments of `cargo test` that select it, and what its failed tests said where its output was
+/// captured.
+type Failed = (String, String);
+
+/// Runs all but the examples in the documentation.
+fn all(tiers: &mut Tiers) -> Result<Vec<Failed>> {
     tiers.time("tools", needs::install_missing)?;
     check::all(tiers)?;
     let (units, drivers): (Vec<Binary>, Vec<Binary>) =
@@ -87,19 +96,41 @@ fn all(tiers: &mut Tiers) -> Result<Vec<String>> {
             io::stderr().write_all(&output.stderr)?;
             tiers.add(format!("{} (beside the others)", binary.tier()), taken);
             if !output.status.success() {
-                failed.push(binary.selection());
+                let stdout = String::from_utf8_lossy(&output.stdout);
+                failed.push((binary.selection(), messages_of_failures(&stdout)));
             }
         }
         Ok(failed)
     })
 }
 
-/// Runs these; returns the selections of those that failed.
-fn one_by_one(binaries: &[Binary], tiers: &mut Tiers) -> Result<Vec<String>> {
+/// Of each failed test, the first lines that it printed, without the backtrace: a log of CI is often cut in its middle, its end is
+/// shown.
+fn messages_of_failures(stdout: &str) -> String {
+    let mut kept = String::new();
+    let mut left = 0;
+    for line in stdout.lines() {
+        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            left = LINES_OF_A_FAILURE;
+        } else if line == "stack backtrace:" || line == "failures:" {
+            left = 0;
+        }
+        if left > 0 && !line.is_empty() {
+            left -= 1;
+            let end = line.char_indices().nth(COLUMNS_OF_A_FAILURE).map_or(line.len(), |(at, _)| at);
+            kept.push_str(&line[..end]);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+/// Runs these; returns those that failed.
+fn one_by_one(binaries: &[Binary], tiers: &mut Tiers) -> Result<Vec<Failed>> {
     let mut failed = Vec::new();
     for binary in binaries {
         if !tiers.time(binary.tier(), || binary.run())? {
-            failed.push(binary.selection());
+            failed.push((binary.selection(), String::new()));
         }
     }
     Ok(failed)
@@ -227,5 +258,15 @@ mod tests {
         assert_eq!(selections, ["-p h2lab-wire --lib", "-p h2lab --test integration"]);
         assert_eq!(binaries[1].tier(), "integration");
         assert_eq!(binaries[0].tier(), "units of h2lab-wire");
+    }
+
+    #[test]
+    fn of_a_failed_test_its_message_is_repeated_without_the_backtrace() {
+        let stdout = "test a ... ok\n\nfailures:\n\n---- b stdout ----\n\nthread 'b' panicked at x.rs:1:\nleft: 1\n\
+                      stack backtrace:\n   0: rust_begin_unwind\n\n\nfailures:\n    b\n\ntest result: FAILED. 1 passed";
+        assert_eq!(
+            messages_of_failures(stdout),
+            "---- b stdout ----\nthread 'b' panicked at x.rs:1:\nleft: 1\n"
+        );
     }
 }

@@ -136,6 +136,24 @@ impl Scene {
         })
     }
 
+    /// One connection with so many requests, of which one is sent each millisecond from 100 ms on; each is answered after
+    /// 25 ms.
+    pub(super) fn requests(protocol: Protocol, count: u32) -> Self {
+        (0..count).fold(Self::new(protocol), |scene, n| {
+            let at = 100 + u64::from(n);
+            scene.request(0, 2 * n + 1, at, at + 25, at + 25)
+        })
+    }
+
+    /// The `first` of the requests so far end in this way instead, with this status (0 if no response begins) and code.
+    pub(super) fn failing(mut self, first: usize, outcome: Outcome, status: u16, code: u32) -> Self {
+        for sample in self.0.samples.edit().iter_mut().take(first) {
+            (sample.outcome, sample.status, sample.code) = (outcome, status, code);
+            sample.first_byte_at = if status == 0 { Time::NEVER } else { sample.first_byte_at };
+        }
+        self
+    }
+
     /// The record of the repetition.
     pub(super) fn record(self) -> CellRecord {
         let Self(mut record) = self;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::Finding;
-use crate::stats::{Conclusion, correction, lower_rate, verdict_of};
+use crate::stats::{Conclusion, lower_rate, verdict_of};
 use h2lab_base::counts::count;
 use h2lab_base::units::measured_time;
 use h2lab_model::Fix;
@@ -33,9 +33,9 @@ pub(super) fn drop_worse(findings: &mut [Finding], cells: &Cells<'_>, labels: &B
         let others = finding.fixes.iter().filter_map(|fix| cell_with(fix, finding.cell, cells));
         looks.extend(others.map(|other| ((finding.cell, other), None)));
     }
-    let widened = correction::of_looks(looks.len() as u32);
+    let among = looks.len() as u32;
     for ((cell, other), worse) in &mut looks {
-        *worse = how_much_worse(&cells[cell], &cells[other], widened);
+        *worse = how_much_worse(&cells[cell], &cells[other], among);
     }
     for finding in findings {
         for fix in std::mem::take(&mut finding.fixes) {
@@ -108,10 +108,10 @@ fn label(label: &str, fix: &Fix) -> String {
     if is_congestion && !label.contains(BBR) { format!("{label} under {BBR}") } else { label.to_owned() }
 }
 
-/// What is worse in the repetitions with a change, in numbers; `None` if nothing is known to be.
-fn how_much_worse(without: &[&CellRecord], with: &[&CellRecord], widened: f64) -> Option<String> {
+/// What is worse in the repetitions with a change, in numbers; `None` if nothing is known to be. It is one of `looks`.
+fn how_much_worse(without: &[&CellRecord], with: &[&CellRecord], looks: u32) -> Option<String> {
     let seed = without.first()?.cell.seed;
-    let verdict = verdict_of(without, with, seed).widened(widened);
+    let verdict = verdict_of(without, with, seed, looks);
     let rate = |rps: f64| count(rps.round() as u64);
     match verdict.conclusion {
         Conclusion::Slower => Some(match (verdict.bytes, verdict.tail_ratio) {
@@ -129,7 +129,7 @@ fn how_much_worse(without: &[&CellRecord], with: &[&CellRecord], widened: f64) -
             Some(format!("it serves {} of {} requests/s", rate(served_rps), rate(offered_rps)))
         }
         Conclusion::BothUnstable => {
-            let of = lower_rate(without, with, seed, widened)?;
+            let of = lower_rate(without, with, looks)?;
             Some(format!("{} requests/s instead of {}", rate(of.cell_rps), rate(of.baseline_rps)))
         }
         _ => None,

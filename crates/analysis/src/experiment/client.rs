@@ -18,7 +18,7 @@ use h2lab_model::settings;
 
 use super::{Effect, Experiment, FAILED, Metric, Outcome, Trial, looks};
 use crate::diagnose::Finding;
-use crate::stats::{Tail, correction, spread_of_some};
+use crate::stats::{Tail, spread_of_some};
 
 /// Rounds of a change before anything is concluded: fewer say little about the variation between runs.
 pub const LEAST_ROUNDS: u32 = 3;
@@ -89,8 +89,7 @@ impl ClientRun {
 /// of our end, and `named` are those of our origin that findings name.
 pub fn suspects(findings: &[Finding], ours: &Cell, named: Vec<ServerSetting>) -> Vec<Knob> {
     // The other settings have knobs of their own.
-    let is_streams = |setting: &ServerSetting| setting.change.knob == settings::Knob::MaxConcurrentStreams;
-    let streams = named.into_iter().filter(is_streams).map(Knob::Server);
+    let streams = named.into_iter().map(Knob::Server).filter(is_of_streams);
     let place = |knob: &Knob| {
         let causes = knob.causes();
         findings.iter().position(|finding| causes.contains(&finding.rule.as_str()))
@@ -99,6 +98,10 @@ pub fn suspects(findings: &[Finding], ours: &Cell, named: Vec<ServerSetting>) ->
     let mut placed: Vec<(usize, Knob)> = all.filter_map(|knob| Some((place(&knob)?, knob))).collect();
     placed.sort_by_key(|(place, _)| *place);
     placed.into_iter().map(|(_, knob)| knob).collect()
+}
+
+fn is_of_streams(knob: &Knob) -> bool {
+    matches!(knob, Knob::Server(setting) if setting.change.knob == settings::Knob::MaxConcurrentStreams)
 }
 
 /// Why a client that takes so long is not run again within `budget`, and which budget would do; `None` if it is.
@@ -137,8 +140,10 @@ pub fn experiment(runs: &[ClientRun], subject: u32, knobs: &[(u32, Knob)]) -> Ex
     };
     let place = most(&Outcome::Confirmed).or_else(|| most(&Outcome::Worse)).unwrap_or(0);
     let in_view_of_all = |(n, trial): (usize, &Trial)| {
+        // A response time begins when the request is sent: with more streams that is sooner, and what waited before is in none.
+        let kinds = if is_of_streams(&trial.knob) { 1 } else { METRICS.len() };
         let all: Vec<&Outcome> =
-            by_metric.iter().filter_map(|trials| Some(&trials.get(n)?.outcome)).collect();
+            by_metric[..kinds].iter().filter_map(|trials| Some(&trials.get(n)?.outcome)).collect();
         Trial { outcome: joined(&trial.outcome, &all), ..trial.clone() }
     };
     let trials: Vec<Trial> = by_metric[place].iter().enumerate().map(in_view_of_all).collect();
@@ -252,10 +257,10 @@ impl<'a> Compared<'a> {
             return None;
         }
         let compared = [beside.len(), changed.len()];
-        let spread = spread_of_some([unchanged, changed], compared);
+        let spread = spread_of_some([unchanged, changed], compared, looks);
         let ratio = before / after;
         let effect = Effect { ratio, low: ratio, high: ratio, before, after };
-        Some(effect.no_narrower(spread * correction::of_looks_of_few(looks, freedom)))
+        Some(effect.no_narrower(spread))
     }
 }
 

@@ -5,12 +5,12 @@ use std::ops::RangeFrom;
 use h2lab_model::record::{CellRecord, RunRecord};
 
 use super::{EFFECT, Effect, Metric, effect, metric, repetitions_of, summary, unsound};
-use crate::stats::{CellSummary, interval_of_rates, interval_of_times};
+use crate::stats::{CellSummary, interval_of_rates, interval_of_times, spread_of_repetitions};
 
 /// Quantiles that a fix may make worse.
 const SHARES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
-/// The normal quantile for an interval of 95 %.
-const Z: f64 = 1.96;
+/// How many figures of a cell a fix may make worse: these, the rate, memory and CPU.
+const FIGURES: u32 = SHARES.len() as u32 + 3;
 /// Memory below this is noise of the allocator.
 const LEAST_BYTES: u64 = 1 << 20;
 
@@ -74,10 +74,10 @@ impl Remedy {
         let gain = effect(&subject, &fixed, metric, run.seed)?;
         let gap = |slow: &CellSummary| twin.as_ref().and_then(|twin| effect(slow, twin, metric, run.seed));
         let (before, after) = (gap(&subject), gap(&fixed));
-        let mut harm = harm((again.subject, &of(again.subject)), &of(again.fixed[0]), run.seed);
-        if let Some(twin) = again.twin {
-            harm.extend(self::harm((twin, &of(twin)), &of(again.fixed[1]), run.seed));
-        }
+        let cells = [Some((again.subject, again.fixed[0])), again.twin.map(|twin| (twin, again.fixed[1]))];
+        let looks = cells.iter().flatten().count() as u32 * FIGURES;
+        let harm = |(cell, fixed): (u32, u32)| harm((cell, &of(cell)), &of(fixed), run.seed, looks);
+        let harm = cells.into_iter().flatten().flat_map(harm).collect();
         let doubt = [Some(&subject), Some(&fixed), twin.as_ref()].into_iter().flatten().find_map(unsound);
         Some(Self {
             doubt,
@@ -92,9 +92,10 @@ impl Remedy {
     }
 }
 
-/// The variance of the logarithm of a ratio, from its interval.
+/// The variance of the logarithm of a ratio, in squares of half the width of its interval: an interval of what follows from
+/// several ratios is then by the distribution that theirs are by.
 fn variance(effect: Effect) -> f64 {
-    ((effect.high / effect.low).ln() / (2.0 * Z)).powi(2)
+    ((effect.high / effect.low).ln() / 2.0).powi(2)
 }
 
 /// The part of a gap that a gain closes, in milliseconds or requests/s, and its interval, by the delta method on the
@@ -113,12 +114,12 @@ fn closed(metric: Metric, gain: Effect, before: Effect, after: Effect) -> Option
     let [of_gain, of_gap, of_rest] = [gain, before, after].map(variance);
     let shared = ((of_gain + of_gap - of_rest) / 2.0).clamp(0.0, of_gain.min(of_gap));
     let spread = by_gain * by_gain * of_gain + by_gap * by_gap * of_gap + 2.0 * by_gain * by_gap * shared;
-    let spread = spread.max(0.0).sqrt() * Z;
+    let spread = spread.max(0.0).sqrt();
     Some([part, part - spread, part + spread])
 }
 
-/// What is worse in the repetitions with the fix than in those of `cell` without it.
-fn harm((cell, without): (u32, &[&CellRecord]), with: &[&CellRecord], seed: u64) -> Vec<Harm> {
+/// What is worse in the repetitions with the fix than in those of `cell` without it. Each figure is one of `looks`.
+fn harm((cell, without): (u32, &[&CellRecord]), with: &[&CellRecord], seed: u64, looks: u32) -> Vec<Harm> {
     let (Some(before), Some(after)) = (summary(without), summary(with)) else { return Vec::new() };
     let mut found = Vec::new();
     let mut add = |what, ratio: f64, low: f64| {
@@ -127,14 +128,13 @@ fn harm((cell, without): (u32, &[&CellRecord]), with: &[&CellRecord], seed: u64)
         }
     };
     for (name, share) in SHARES {
-        if let Some(of) = interval_of_times(share, &before, &after, seed) {
+        if let Some(of) = interval_of_times(share, &before, &after, seed, looks) {
             add(name, of.ratio, of.low);
         }
     }
-    if let Some(of) = interval_of_rates(&after, &before, seed) {
+    if let Some(of) = interval_of_rates(&after, &before, seed, looks) {
         add("requests/s", of.ratio, of.low);
     }
-    // There are few repetitions: a figure is worse if it is worse in each of them.
     let memory = |one: &CellRecord| Some(one.server.as_ref()?.rss_peak_bytes as f64);
     let cpu = |one: &CellRecord| {
         let answered = one.samples.iter().filter(|sample| sample.outcome.is_complete()).count();
@@ -149,10 +149,10 @@ fn harm((cell, without): (u32, &[&CellRecord]), with: &[&CellRecord], seed: u64)
     ] {
         let (old, new) = (values(without, of), values(with, of));
         let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len().max(1) as f64;
-        let most = old.iter().copied().fold(0.0, f64::max);
-        let is_above = old.len() > 1 && new.len() > 1 && new.iter().all(|value| *value > most);
-        if is_above && mean(&new) - mean(&old) > least {
-            add(what, mean(&new) / mean(&old), 1.0 + f64::EPSILON);
+        // One repetition says nothing of how far a figure varies.
+        if old.len() > 1 && new.len() > 1 && mean(&new) - mean(&old) > least {
+            let ratio = mean(&new) / mean(&old);
+            add(what, ratio, ratio / spread_of_repetitions([old, new], looks).exp());
         }
     }
     found
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_worse_if_each_repetition_needs_more() {
+    fn memory_is_worse_where_it_varies_by_less_than_the_difference() {
         let with = |megabytes: [u64; 4]| {
             let mut run = measured(4.0, 1.0, 1.0);
             for one in &mut run.repetitions {
@@ -248,5 +248,7 @@ mod tests {
             "{harm:?}"
         );
         assert_eq!(with([20, 20, 20, 9]), []);
+        assert_eq!(with([11, 30, 11, 30]), [], "more in each round, and by less than it varies");
+        assert_eq!(with([20, 21, 22, 21]).len(), 1);
     }
 }

@@ -98,7 +98,7 @@ fn spread(pooled: Squares, own: [Squares; 2], compared: [usize; 2], looks: u32) 
         own.max(pooled.variance()) / compared.max(1) as f64
     };
     let of_difference: f64 = own.into_iter().zip(compared).map(variance).sum();
-    correction::half_width_of_few(looks, pooled.freedom) * of_difference.sqrt()
+    correction::half_width(looks, pooled.freedom) * of_difference.sqrt()
 }
 
 /// The figure of each repetition of a cell that has one above 0.

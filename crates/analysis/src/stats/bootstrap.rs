@@ -14,9 +14,14 @@
 //! A machine has good and bad phases that last as long as a repetition. Blocks do not capture them, and resampling two
 //! repetitions is too little. So the interval is never narrower than Student's t over the quantiles of the repetitions
 //! gives: with two repetitions each that is 4.3 standard errors. `calibration.rs` checks all this.
+//!
+//! An interval that is one of several has Bonferroni's correction (`correction.rs`), of both parts: that of the blocks by
+//! the degrees of freedom of the blocks, that of the repetitions by those of the repetitions. Replicates so far outside
+//! that they would give the smaller share themselves are too few.
 
 use std::time::Duration;
 
+use super::correction;
 use super::latency::nearest_rank;
 use super::summary::{CellSummary, RepetitionSeries};
 use h2lab_base::random::Counter;
@@ -82,18 +87,21 @@ impl RatioInterval {
 /// 6 % of cases.
 pub(super) const LEAST_REQUESTS: u64 = 6;
 
-/// The interval of the ratio of two cells' quantiles at `share`. `None` if either has fewer than [`LEAST_REQUESTS`].
+/// The interval of the ratio of two cells' quantiles at `share`, one of `looks`. `None` if either has fewer than
+/// [`LEAST_REQUESTS`].
 pub(super) fn of_cells(
     share: f64,
     baseline: &CellSummary,
     candidate: &CellSummary,
     seed: u64,
+    looks: u32,
 ) -> Option<RatioInterval> {
     let enough = baseline.response.n().min(candidate.response.n()) >= LEAST_REQUESTS;
-    enough.then(|| ratio(share, &baseline.series, &candidate.series, seed)).flatten()
+    enough.then(|| ratio(share, &baseline.series, &candidate.series, seed, looks)).flatten()
 }
 
-/// The interval of the ratio of the quantiles of these repetitions at `share`. `None` if either side has no requests.
+/// The interval of the ratio of the quantiles of these repetitions at `share`, one of `looks`. `None` if either side has
+/// no requests.
 ///
 /// The same seed gives the same interval. Cost: about 2 × [`REPLICATES`] × pieces × log² of the number of requests; a
 /// second for a million requests.
@@ -102,6 +110,7 @@ pub fn ratio(
     baseline: &[RepetitionSeries],
     candidate: &[RepetitionSeries],
     seed: u64,
+    looks: u32,
 ) -> Option<RatioInterval> {
     let both = || baseline.iter().chain(candidate);
     let longest_stall = both().map(|repetition| repetition.longest_stall).max().unwrap_or_default();
@@ -119,8 +128,8 @@ pub fn ratio(
     replicates.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| replicates[nearest_rank(share, REPLICATES as u64) as usize - 1];
     let blocks = baseline.count().min(candidate.count());
-    let stretch = stretch(blocks, baseline.repetitions.len().min(candidate.repetitions.len()));
-    let between = between_repetitions(share, &baseline, &candidate);
+    let stretch = stretch(blocks, baseline.repetitions.len().min(candidate.repetitions.len()), looks);
+    let between = between_repetitions(share, &baseline, &candidate, looks);
     Some(RatioInterval {
         share,
         baseline: Duration::from_nanos(base as u64),
@@ -140,29 +149,29 @@ pub(super) fn block_length(longest_stall: Duration, shortest: Duration) -> Durat
     (longest_stall * STALLS_PER_BLOCK).max(MIN_BLOCK).max(shortest / MAX_BLOCKS).min(shortest / MIN_BLOCKS)
 }
 
-/// How much wider than the replicates' percentiles a sound interval is, given `blocks` blocks in `repetitions` repetitions:
-/// Student's t over the normal quantile, and √(n / (n − 1)).
-pub(super) fn stretch(blocks: usize, repetitions: usize) -> f64 {
+/// How much wider than the replicates' percentiles a sound interval is, given `blocks` blocks in `repetitions` repetitions,
+/// if it is one of `looks`: Student's t over the normal quantile, and √(n / (n − 1)).
+pub(super) fn stretch(blocks: usize, repetitions: usize, looks: u32) -> f64 {
     let freedom = blocks.saturating_sub(repetitions).max(1);
     let n = blocks.max(2) as f64;
-    student_t_975(freedom) / 1.96 * (n / (n - 1.0)).sqrt()
+    half_width(looks, freedom) / 1.96 * (n / (n - 1.0)).sqrt()
 }
 
 /// Half the width of the interval from the quantiles of the repetitions, in the logarithm: Student's t with the
 /// variance between repetitions, pooled over both cells. 0 if neither cell has a second repetition: then it is unknown.
-fn between_repetitions(share: f64, baseline: &Blocks, candidate: &Blocks) -> f64 {
-    spread_of_repetitions([baseline, candidate].map(|cell| cell.repetition_quantiles(share)))
+fn between_repetitions(share: f64, baseline: &Blocks, candidate: &Blocks, looks: u32) -> f64 {
+    spread_of_repetitions([baseline, candidate].map(|cell| cell.repetition_quantiles(share)), looks)
 }
 
 /// The same for any figure with one value above 0 per repetition of either cell.
-pub(super) fn spread_of_repetitions(figures: [Vec<f64>; 2]) -> f64 {
+pub(crate) fn spread_of_repetitions(figures: [Vec<f64>; 2], looks: u32) -> f64 {
     let compared = [figures[0].len(), figures[1].len()];
-    spread_of_some(figures, compared)
+    spread_of_some(figures, compared, looks)
 }
 
 /// The same if only this many repetitions of each are compared, and the others only show the variation. 0 if that is
 /// unknown.
-pub(crate) fn spread_of_some(figures: [Vec<f64>; 2], compared: [usize; 2]) -> f64 {
+pub(crate) fn spread_of_some(figures: [Vec<f64>; 2], compared: [usize; 2], looks: u32) -> f64 {
     let (mut squares, mut freedom, mut per_mean) = (0.0, 0, 0.0);
     for (cell, compared) in figures.into_iter().zip(compared).filter(|(cell, _)| !cell.is_empty()) {
         let logs: Vec<f64> = cell.iter().map(|figure| figure.ln()).collect();
@@ -171,7 +180,12 @@ pub(crate) fn spread_of_some(figures: [Vec<f64>; 2], compared: [usize; 2]) -> f6
         freedom += logs.len() - 1;
         per_mean += 1.0 / compared.max(1) as f64;
     }
-    if freedom == 0 { 0.0 } else { student_t_975(freedom) * (squares / freedom as f64 * per_mean).sqrt() }
+    if freedom == 0 { 0.0 } else { half_width(looks, freedom) * (squares / freedom as f64 * per_mean).sqrt() }
+}
+
+/// Half the width of an interval that is one of `looks`, in standard errors.
+fn half_width(looks: u32, freedom: usize) -> f64 {
+    student_t_975(freedom) * correction::of_looks(looks, freedom)
 }
 
 /// The 97.5 % quantile of Student's t.
@@ -281,6 +295,7 @@ mod tests {
             |repetition| (0..3000).map(|k| (Duration::from_millis(k), response(repetition, k))).collect();
         (0..n)
             .map(|repetition| RepetitionSeries {
+                round: repetition as u32,
                 duration: Duration::from_secs(3),
                 longest_stall: Duration::ZERO,
                 points: points(repetition),
@@ -296,7 +311,7 @@ mod tests {
 
     #[test]
     fn what_never_varies_has_an_exact_ratio() {
-        let interval = ratio(0.99, &flat(20), &flat(30), 1).unwrap();
+        let interval = ratio(0.99, &flat(20), &flat(30), 1, 1).unwrap();
         assert!([interval.low, interval.ratio, interval.high].iter().all(|r| (r - 1.5).abs() < 1e-12));
         assert!(interval.is_clear_of_one());
         assert_eq!(
@@ -307,8 +322,8 @@ mod tests {
 
     #[test]
     fn nothing_cannot_be_compared() {
-        assert_eq!(ratio(0.99, &[], &flat(30), 1), None);
-        assert_eq!(ratio(0.99, &flat(20), &repetitions(0, |_, _| Duration::ZERO), 1), None);
+        assert_eq!(ratio(0.99, &[], &flat(30), 1, 1), None);
+        assert_eq!(ratio(0.99, &flat(20), &repetitions(0, |_, _| Duration::ZERO), 1, 1), None);
     }
 
     #[test]
@@ -327,8 +342,8 @@ mod tests {
             let mut repetitions = flat(30);
             repetitions[1].longest_stall = Duration::from_millis(millis);
             (
-                ratio(0.99, &flat(20), &repetitions, 1).unwrap(),
-                ratio(0.99, &repetitions, &flat(20), 1).unwrap(),
+                ratio(0.99, &flat(20), &repetitions, 1, 1).unwrap(),
+                ratio(0.99, &repetitions, &flat(20), 1, 1).unwrap(),
             )
         };
         let (candidate, baseline) = with_stall(750);
@@ -346,7 +361,7 @@ mod tests {
         let shared = repetitions(2, |_, k| slow((1000..1060).contains(&k)));
         let single = repetitions(2, |_, k| slow(k % 50 == 0));
         let width = |candidate: &[RepetitionSeries]| {
-            let interval = ratio(0.99, &flat(25), candidate, 7).unwrap();
+            let interval = ratio(0.99, &flat(25), candidate, 7, 1).unwrap();
             (interval.high / interval.low).ln()
         };
         assert!(width(&single) < 1e-9);
@@ -356,15 +371,33 @@ mod tests {
     #[test]
     fn a_difference_between_repetitions_widens_the_interval() {
         let uneven = repetitions(2, |repetition, _| Duration::from_millis(20 + 10 * repetition as u64));
-        let interval = ratio(0.5, &flat(10), &uneven, 7).unwrap();
+        let interval = ratio(0.5, &flat(10), &uneven, 7, 1).unwrap();
         assert!(!interval.is_clear_of_one(), "{interval:?}");
-        assert!(ratio(0.5, &flat(10), &flat(20), 7).unwrap().is_clear_of_one());
+        assert!(ratio(0.5, &flat(10), &flat(20), 7, 1).unwrap().is_clear_of_one());
+    }
+
+    #[test]
+    fn one_of_several_intervals_is_wider_by_students_t_of_what_it_is_based_on() {
+        // Two repetitions each that do not vary in themselves, with an offset in the logarithm of 0.1 or less.
+        let apart =
+            |by: f64| repetitions(2, move |n, _| Duration::from_secs_f64(0.02 * (by * n as f64).exp()));
+        let half = |looks: u32| {
+            let interval = ratio(0.5, &apart(0.0), &apart(0.1), 7, looks).unwrap();
+            (interval.high / interval.ratio).ln()
+        };
+        // By the tables, Student's t at 5 % and at 1 % for two degrees of freedom: 4.303 and 9.925. The normal
+        // distribution would have it 1.31 times as wide.
+        assert!((half(1) - 4.303 * 0.05).abs() < 0.001, "{}", half(1));
+        assert!((half(5) - 9.925 * 0.05).abs() < 0.001, "{}", half(5));
+        // Of 24 blocks, at 1 % for 22 degrees of freedom: 2.819, at 5 % 2.074.
+        let by = stretch(24, 2, 5) / stretch(24, 2, 1);
+        assert!((by - 2.819 / 2.074).abs() < 0.001, "{by}");
     }
 
     #[test]
     fn few_blocks_stretch_the_interval_and_many_do_not() {
-        assert!((stretch(8, 2) - 2.447 / 1.96 * (8.0_f64 / 7.0).sqrt()).abs() < 1e-12);
-        assert!(stretch(400, 2) < 1.01);
+        assert!((stretch(8, 2, 1) - 2.447 / 1.96 * (8.0_f64 / 7.0).sqrt()).abs() < 1e-12);
+        assert!(stretch(400, 2, 1) < 1.01);
         assert!((student_t_975(20) - student_t_975(21)).abs() < 0.015, "the expansion continues the table");
     }
 }

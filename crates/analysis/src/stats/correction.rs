@@ -1,4 +1,7 @@
 //! Bonferroni's correction of intervals for several claims in one run.
+//!
+//! An interval whose width was estimated from few repetitions or blocks is one of Student's t: its tails are heavy, so that
+//! a smaller chance of error makes it much wider than the normal distribution has it.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
@@ -6,21 +9,20 @@ use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 const FALSE: f64 = 0.05;
 
 /// How many times wider the interval of each of `looks` looks is than that of a single look, in the logarithm of the
-/// ratio: from the normal quantile of the share that is left for each look.
-pub(crate) fn of_looks(looks: u32) -> f64 {
+/// ratio, by Student's t with this many degrees of freedom.
+pub(crate) fn of_looks(looks: u32, freedom: usize) -> f64 {
+    half_width(looks, freedom) / half_width(1, freedom)
+}
+
+/// The same of a variation that is known: by the normal distribution.
+pub(crate) fn of_looks_at_known_variation(looks: u32) -> f64 {
     let quantile = |looks: u32| upper_normal(FALSE / 2.0 / f64::from(looks.max(1)));
     quantile(looks) / quantile(1)
 }
 
-/// The same for an interval by Student's t with this many degrees of freedom: its tails are heavier, the more so the
-/// fewer these are.
-pub(crate) fn of_looks_of_few(looks: u32, freedom: usize) -> f64 {
-    half_width_of_few(looks, freedom) / half_width_of_few(1, freedom)
-}
-
 /// Half the width of the interval of each of `looks` looks by Student's t with this many degrees of freedom, in standard
 /// errors.
-pub(crate) fn half_width_of_few(looks: u32, freedom: usize) -> f64 {
+pub(crate) fn half_width(looks: u32, freedom: usize) -> f64 {
     student(FALSE / f64::from(looks.max(1)), freedom)
 }
 
@@ -87,15 +89,16 @@ mod tests {
             let found = student(probability, freedom);
             assert!((found - value).abs() < 0.001, "{probability} {freedom}: {found}");
         }
-        assert!((of_looks_of_few(5, 4) - 4.604 / 2.776).abs() < 0.001);
-        assert!((of_looks_of_few(15, 10_000) - of_looks(15)).abs() < 0.002, "as the normal distribution");
-        assert!((half_width_of_few(5, 4) - 4.604).abs() < 0.001);
-        assert!(of_looks_of_few(1, 0).is_finite());
+        assert!((of_looks(5, 4) - 4.604 / 2.776).abs() < 0.001);
+        let normal = of_looks_at_known_variation(15);
+        assert!((of_looks(15, 10_000) - normal).abs() < 0.002, "as the normal distribution");
+        assert!((half_width(5, 4) - 4.604).abs() < 0.001);
+        assert!(of_looks(1, 0).is_finite());
     }
 
     #[test]
     fn many_looks_widen_the_interval_as_bonferroni_says() {
-        assert!((of_looks(1) - 1.0).abs() < 1e-9);
+        assert!((of_looks_at_known_variation(1) - 1.0).abs() < 1e-9);
         assert!((upper_normal(0.025) - 1.959_964).abs() < 5e-4);
         assert!((upper_normal(0.001) - 3.090_232).abs() < 5e-4);
         assert!((widened(2.0, 1.0, 2.0) - 0.5).abs() < 1e-9 && (widened(2.0, 4.0, 2.0) - 8.0).abs() < 1e-9);

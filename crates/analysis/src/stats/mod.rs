@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use answer::Answer;
 pub use bars::{HistogramBar, bars};
 pub use bootstrap::RatioInterval;
-pub(crate) use bootstrap::spread_of_some;
+pub(crate) use bootstrap::{spread_of_repetitions, spread_of_some};
 pub(crate) use bulk_rate::bulk_verdicts;
 pub use connections::{
     ByteCounts, Closing, ConnectionTotals, GoAwayCount, PushCounts, RequestSpread, ResetCount, Stalls,
@@ -123,7 +123,8 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     analysis.verdicts =
         analysis.groups().iter().flat_map(|group| verdict::compare(group, run.seed)).collect();
     analysis.pairs = pairs::compare(&analysis, run);
-    if analysis.verdicts.iter().any(|v| v.tail_ratio.is_some())
+    let mut verdicts = analysis.verdicts.iter().chain(analysis.pairs.iter().map(|pair| &pair.verdict));
+    if verdicts.any(|verdict| verdict.tail_ratio.is_some() || verdict.bytes.is_some())
         && analysis.cells.iter().any(|cell| cell.repetitions == 1)
     {
         analysis.warnings.push("cells with one repetition: intervals omit run-to-run variation".to_owned());
@@ -189,48 +190,54 @@ fn different_lengths(group: &[&CellSummary]) -> Option<String> {
     })
 }
 
-/// The interval of the ratio of two cells' quantiles at `share`; `None` where there are too few requests.
+/// The interval of the ratio of two cells' quantiles at `share`, one of `looks`; `None` where there are too few requests.
 pub(crate) fn interval_of_times(
     share: f64,
     baseline: &CellSummary,
     candidate: &CellSummary,
     seed: u64,
+    looks: u32,
 ) -> Option<RatioInterval> {
-    bootstrap::of_cells(share, baseline, candidate, seed).filter(RatioInterval::is_sound)
+    bootstrap::of_cells(share, baseline, candidate, seed, looks).filter(RatioInterval::is_sound)
 }
 
-/// The interval of the ratio of two cells' successes per second; `None` where there are none.
+/// The interval of the ratio of two cells' successes per second, one of `looks`; `None` where there are none.
 pub(crate) fn interval_of_rates(
     baseline: &CellSummary,
     candidate: &CellSummary,
     seed: u64,
+    looks: u32,
 ) -> Option<RateRatio> {
-    rate::ratio(&baseline.series, &candidate.series, seed)
+    rate::ratio(&baseline.series, &candidate.series, seed, looks)
 }
 
 /// The verdict on `candidate` against `baseline`.
 pub(crate) fn verdict_on(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdict {
-    verdict::one(baseline, candidate, seed)
+    verdict::one(baseline, candidate, seed, 1)
 }
 
-/// The same of the repetitions of two cells of the same work, whether that is bulk or not.
-pub(crate) fn verdict_of(baseline: &[&CellRecord], candidate: &[&CellRecord], seed: u64) -> CellVerdict {
-    if candidate.iter().any(|repetition| repetition.cell.work.bulk) {
-        return bulk_rate::compared(baseline, candidate, seed);
-    }
-    verdict_on(&CellSummary::of(baseline), &CellSummary::of(candidate), seed)
-}
-
-/// The rates of two cells, if that of `candidate` is known to be a tenth lower or more, from an interval that is
-/// `widened` times as wide as that of a single look.
-pub(crate) fn lower_rate(
+/// The same of the repetitions of two cells of the same work, whether that is bulk or not; one of `looks`.
+pub(crate) fn verdict_of(
     baseline: &[&CellRecord],
     candidate: &[&CellRecord],
     seed: u64,
-    widened: f64,
+    looks: u32,
+) -> CellVerdict {
+    if candidate.iter().any(|repetition| repetition.cell.work.bulk) {
+        return bulk_rate::compared(baseline, candidate, seed, looks);
+    }
+    verdict::one(&CellSummary::of(baseline), &CellSummary::of(candidate), seed, looks)
+}
+
+/// The rates of two cells that do not carry their load, if that of `candidate` is known to be a tenth lower or more: one
+/// of `looks`.
+pub(crate) fn lower_rate(
+    baseline: &[&CellRecord],
+    candidate: &[&CellRecord],
+    looks: u32,
 ) -> Option<RateRatio> {
-    let rate = interval_of_rates(&CellSummary::of(baseline), &CellSummary::of(candidate), seed)?;
-    Some(rate.widened(widened)).filter(|rate| runs::conclude_rate(rate) == Conclusion::Slower)
+    let [base, cand] = [baseline, candidate].map(|cell| CellSummary::of(cell).series);
+    rate::between_rounds(&base, &cand, looks).filter(|rate| runs::conclude_rate(rate) == Conclusion::Slower)
 }
 
 /// Differences of times below this are not claimed: they may be our own lateness.
@@ -292,6 +299,23 @@ mod tests {
         let analysis = analyse(&run(vec![second, first]));
         assert_eq!((analysis.cells.len(), analysis.cells[0].repetitions), (1, 1));
         assert_eq!(analysis.cells[0].state, CellState::Ok);
+    }
+
+    #[test]
+    fn intervals_of_a_single_repetition_come_with_a_warning_in_bulk_work_too() {
+        let with = |index: u32, round: u32, frame: u32| {
+            let mut record = h2lab_model::bulk::testing::bulk_repetition(Protocol::H2c, 100e6);
+            (record.cell.index, record.cell.group, record.cell.repetition) = (index, index, round);
+            record.cell.client.max_frame_size = Some(frame);
+            record
+        };
+        let warned = |rounds: u32| {
+            let records = (0..rounds).flat_map(|round| [with(0, round, 16_384), with(1, round, 1 << 20)]);
+            let analysis = analyse(&run(records.collect()));
+            assert!(analysis.verdicts.is_empty() && analysis.pairs.len() == 1);
+            analysis.warnings.iter().any(|words| words.contains("omit run-to-run variation"))
+        };
+        assert_eq!([1, 2].map(warned), [true, false]);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Analysis, CellSummary, CellVerdict, bulk_rate, correction, repetitions_by_cell, verdict};
+use super::{Analysis, CellSummary, CellVerdict, bulk_rate, repetitions_by_cell, verdict};
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::sysctl::{READ_BUFFERS, WRITE_BUFFERS};
 use h2lab_model::scenario::{Cell, Sysctls, Target, Topology};
@@ -157,7 +157,7 @@ fn only_difference(one: &Settings, other: &Settings) -> Option<Key> {
 pub struct Pair {
     /// The kind of the setting.
     pub setting: Setting,
-    /// The verdict; its baseline has the first value. Intervals are widened by Bonferroni's correction for all pairs of the run.
+    /// The verdict; its baseline has the first value. Intervals have Bonferroni's correction for all pairs of the run.
     pub verdict: CellVerdict,
 }
 
@@ -167,18 +167,18 @@ pub(super) fn compare(analysis: &Analysis, run: &RunRecord) -> Vec<Pair> {
     if found.is_empty() {
         return Vec::new();
     }
-    let widened = correction::of_looks(found.len() as u32);
+    let looks = found.len() as u32;
     let repetitions = repetitions_by_cell(&run.repetitions);
     let verdict = |first: &CellSummary, other: &CellSummary| {
         let bulk = [first, other].map(|summary| repetitions.get(&summary.cell.index));
         match bulk {
             [Some(first), Some(other)] if other[0].cell.work.bulk => {
-                bulk_rate::compared(first, other, run.seed)
+                bulk_rate::compared(first, other, run.seed, looks)
             }
-            _ => verdict::one(first, other, run.seed),
+            _ => verdict::one(first, other, run.seed, looks),
         }
     };
-    let pair = |(setting, first, other)| Pair { setting, verdict: verdict(first, other).widened(widened) };
+    let pair = |(setting, first, other)| Pair { setting, verdict: verdict(first, other) };
     found.into_iter().map(pair).collect()
 }
 

@@ -158,6 +158,7 @@ mod tests {
             (MS * k, MS.mul_f64(at - f64::from(k)))
         };
         RepetitionSeries {
+            round: 0,
             duration: MS * 2000,
             longest_stall: Duration::ZERO,
             points: (0..2000).map(point).collect(),

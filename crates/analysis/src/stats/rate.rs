@@ -1,19 +1,25 @@
 //! The confidence interval of a ratio of two throughputs: the same block bootstrap as for quantiles, over successes per piece of
 //! time.
+//!
+//! Of cells that do not carry their load, what they serve is all that is compared, and the interval is that of Student's
+//! t over their rounds alone ([`between_rounds`]). From three rounds on it is that of the ratios within rounds: what a
+//! round does to both cells is no difference. Of two such ratios, one degree of freedom would be left; the variation of
+//! both cells about their own means has two, and is too wide rather than too narrow where a round affects both. Of a
+//! single round the variation is unknown.
 
 use std::time::Duration;
 
 use super::bootstrap::{
     MIN_BLOCKS, OUTSIDE, REPLICATES, STEPS, block_length, spread_of_repetitions, stretch,
 };
-use super::correction;
 use super::latency::nearest_rank;
 use super::summary::RepetitionSeries;
 use h2lab_base::JsonSchema;
 use h2lab_base::random::Counter;
 use serde::{Deserialize, Serialize};
 
-/// A ratio of successes per second, or in bulk work of bytes per second, with its 95 % interval by block bootstrap.
+/// A ratio of successes per second, or in bulk work of bytes per second, with its 95 % interval by block bootstrap and from
+/// the variation between repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RateRatio {
     /// Cell over baseline.
@@ -33,15 +39,9 @@ impl RateRatio {
     pub fn is_clear_of_one(&self) -> bool {
         self.low > 1.0 || self.high < 1.0
     }
-
-    /// The same with an interval that is `by` times as wide, in the logarithm.
-    pub(crate) fn widened(self, by: f64) -> Self {
-        let wider = |end: f64| correction::widened(self.ratio, end, by);
-        Self { low: wider(self.low), high: wider(self.high), ..self }
-    }
 }
 
-/// The interval of the ratio of two cells' throughputs. `None` if either has served nothing.
+/// The interval of the ratio of two cells' throughputs, one of `looks`. `None` if either has served nothing.
 ///
 /// Blocks are as long as those of the quantiles: what stalls requests stalls throughput. The same seed gives the same
 /// interval.
@@ -49,6 +49,7 @@ pub(super) fn ratio(
     baseline: &[RepetitionSeries],
     candidate: &[RepetitionSeries],
     seed: u64,
+    looks: u32,
 ) -> Option<RateRatio> {
     let both = || baseline.iter().chain(candidate);
     let longest_stall = both().map(|repetition| repetition.longest_stall).max().unwrap_or_default();
@@ -65,7 +66,7 @@ pub(super) fn ratio(
     replicates.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| replicates[nearest_rank(share, REPLICATES as u64) as usize - 1];
     let stretch =
-        stretch(base.blocks().min(cand.blocks()), base.repetitions.len().min(cand.repetitions.len()));
+        stretch(base.blocks().min(cand.blocks()), base.repetitions.len().min(cand.repetitions.len()), looks);
     // If everything was served in a few slices, resampling them shows no variation, so that it is unknown.
     let is_known = [baseline, candidate].iter().all(|side| slices(side) >= MIN_SLICES);
     if !is_known {
@@ -73,7 +74,7 @@ pub(super) fn ratio(
         let (low, high) = (ratio / UNKNOWN, ratio * UNKNOWN);
         return Some(RateRatio { baseline_rps: base.rate(), cell_rps: cand.rate(), ratio, low, high });
     }
-    let between = spread_of_repetitions([base.repetition_rates(), cand.repetition_rates()]);
+    let between = spread_of_repetitions([base.repetition_rates(), cand.repetition_rates()], looks);
     let end = |replicate: f64| stretch * (replicate - estimate);
     Some(RateRatio {
         baseline_rps: base.rate(),
@@ -82,6 +83,44 @@ pub(super) fn ratio(
         low: (estimate + end(at(OUTSIDE / 2.0)).min(-between)).exp(),
         high: (estimate + end(at(1.0 - OUTSIDE / 2.0)).max(between)).exp(),
     })
+}
+
+/// From this many rounds on, the ratios within them show how much they vary.
+const LEAST_RATIOS: usize = 3;
+
+/// The interval of the ratio of what two cells serve, from their rounds alone, one of `looks`; too wide for any conclusion
+/// if one of them has a single round. `None` if one of them has a round in which it served nothing, or none.
+pub(super) fn between_rounds(
+    baseline: &[RepetitionSeries],
+    candidate: &[RepetitionSeries],
+    looks: u32,
+) -> Option<RateRatio> {
+    let of_round = |repetition: &RepetitionSeries| {
+        let served: u64 = repetition.served.iter().map(|(_, served)| served).sum();
+        let rate = served as f64 / repetition.duration.as_secs_f64();
+        (rate.is_finite() && rate > 0.0).then_some((repetition.round, rate))
+    };
+    let of_cell = |cell: &[RepetitionSeries]| cell.iter().map(of_round).collect::<Option<Vec<(u32, f64)>>>();
+    let [base, cand] = [of_cell(baseline)?, of_cell(candidate)?];
+    // Repetitions have one length, so that this is what was served over the time of all of them.
+    let mean = |cell: &[(u32, f64)]| cell.iter().map(|(_, rate)| rate).sum::<f64>() / cell.len() as f64;
+    let (baseline_rps, cell_rps) = (mean(&base), mean(&cand));
+    let within = |(round, rate): &(u32, f64)| {
+        let of_base = base.iter().find(|(other, _)| other == round)?.1;
+        Some(rate / of_base)
+    };
+    let ratios: Vec<f64> = cand.iter().filter_map(within).collect();
+    let by = match ratios.len() {
+        _ if base.len().min(cand.len()) < 2 => UNKNOWN,
+        n if n < LEAST_RATIOS => {
+            let rates = [base, cand].map(|cell| cell.into_iter().map(|(_, rate)| rate).collect());
+            spread_of_repetitions(rates, looks).exp()
+        }
+        // Nothing varies beside them.
+        _ => spread_of_repetitions([ratios, Vec::new()], looks).exp(),
+    };
+    let ratio = cell_rps / baseline_rps;
+    ratio.is_finite().then(|| RateRatio { ratio, low: ratio / by, high: ratio * by, cell_rps, baseline_rps })
 }
 
 /// With fewer slices than a measurement of the least number of blocks has, nothing is concluded.
@@ -187,6 +226,7 @@ mod tests {
             |repetition| (0..100).map(|k| (Duration::from_millis(100 * k), served(repetition, k))).collect();
         (0..n)
             .map(|repetition| RepetitionSeries {
+                round: repetition as u32,
                 duration: Duration::from_secs(10),
                 longest_stall: Duration::ZERO,
                 points: Packed::new(),
@@ -198,7 +238,7 @@ mod tests {
 
     #[test]
     fn what_never_varies_has_an_exact_ratio() {
-        let ratio = ratio(&repetitions(1, |_, _| 100), &repetitions(1, |_, _| 150), 1).unwrap();
+        let ratio = ratio(&repetitions(1, |_, _| 100), &repetitions(1, |_, _| 150), 1, 1).unwrap();
         assert!((ratio.baseline_rps - 1_000.0).abs() < 1e-6 && (ratio.cell_rps - 1_500.0).abs() < 1e-6);
         assert!([ratio.low, ratio.ratio, ratio.high].iter().all(|r| (r - 1.5).abs() < 1e-9), "{ratio:?}");
         assert!(ratio.is_clear_of_one());
@@ -219,18 +259,52 @@ mod tests {
         let steady = repetitions(1, |_, k| 100 + k % 3);
         let wandering = repetitions(1, |_, k| if (k / 20) % 2 == 0 { 60 } else { 144 });
         let width = |of: &[RepetitionSeries]| {
-            let ratio = ratio(&steady, of, 1).unwrap();
+            let ratio = ratio(&steady, of, 1, 1).unwrap();
             (ratio.high / ratio.low).ln()
         };
         assert!(width(&steady) < 0.02, "{}", width(&steady));
         assert!(width(&wandering) > 0.1, "{}", width(&wandering));
-        assert!(!ratio(&steady, &wandering, 1).unwrap().is_clear_of_one());
+        assert!(!ratio(&steady, &wandering, 1, 1).unwrap().is_clear_of_one());
     }
 
     #[test]
     fn repetitions_that_disagree_widen_the_interval() {
         let uneven = repetitions(2, |repetition, _| 100 + 60 * repetition);
-        assert!(!ratio(&repetitions(2, |_, _| 100), &uneven, 1).unwrap().is_clear_of_one());
+        assert!(!ratio(&repetitions(2, |_, _| 100), &uneven, 1, 1).unwrap().is_clear_of_one());
+    }
+
+    #[test]
+    fn what_overloaded_cells_serve_is_compared_from_two_rounds() {
+        let rounds = |n: u64, served: u64| repetitions(n, move |round, _| served + round);
+        let between = |of: [u64; 2]| between_rounds(&rounds(of[0], 100), &rounds(of[1], 29), 1).unwrap();
+        let [one, other, two] = [[1, 1], [2, 1], [2, 2]].map(between);
+        assert!((one.ratio - 0.29).abs() < 1e-9 && !one.is_clear_of_one(), "{one:?}");
+        assert!(!other.is_clear_of_one(), "{other:?}");
+        // The rounds are 0.01 and 0.034 apart, in the logarithm: 4.303 × 0.0177 to either side.
+        assert!(((two.high / two.ratio).ln() - 0.076).abs() < 0.001, "{two:?}");
+        assert!(((two.ratio / two.low).ln() - 0.076).abs() < 0.001 && two.high < 1.0, "{two:?}");
+        assert!((two.baseline_rps - 1_005.0).abs() < 1e-6 && (two.cell_rps - 295.0).abs() < 1e-6, "{two:?}");
+        assert_eq!(between_rounds(&rounds(2, 100), &repetitions(2, |round, _| round), 1), None);
+        assert_eq!(between_rounds(&[], &[], 1), None);
+    }
+
+    #[test]
+    fn what_a_round_does_to_both_cells_is_no_difference_from_three_rounds() {
+        // Rounds differ by a half and a third; of what one cell serves in them the other serves 20, 22 and 21 %.
+        let base = repetitions(3, |round, _| 1_000 * (2 + round));
+        let cand = repetitions(3, |round, _| [400, 660, 840][round as usize]);
+        let half = |candidate: &[RepetitionSeries], looks: u32| {
+            let of = between_rounds(&base, candidate, looks).unwrap();
+            (of.high / of.ratio).ln()
+        };
+        // By the tables, Student's t at 5 % and 1 % for two degrees of freedom: 4.303 and 9.925.
+        assert!((half(&cand, 1) - 4.303 * 0.027_52).abs() < 0.001, "{}", half(&cand, 1));
+        assert!((half(&cand, 5) - 9.925 * 0.027_52).abs() < 0.001, "{}", half(&cand, 5));
+        let mut other_rounds = cand.clone();
+        for repetition in &mut other_rounds {
+            repetition.round += 3;
+        }
+        assert!(half(&other_rounds, 1) > 0.7, "{}", half(&other_rounds, 1));
     }
 
     #[test]
@@ -243,14 +317,14 @@ mod tests {
                 ..repetitions(1, |_, _| 1).remove(0)
             }]
         };
-        let ratio = ratio(&short(300), &short(600), 1).unwrap();
+        let ratio = ratio(&short(300), &short(600), 1, 1).unwrap();
         assert!((ratio.ratio - 2.0).abs() < 1e-9 && !ratio.is_clear_of_one(), "{ratio:?}");
         assert!(ratio.high > ratio.low * 100.0);
     }
 
     #[test]
     fn nothing_served_cannot_be_compared() {
-        assert_eq!(ratio(&repetitions(1, |_, _| 0), &repetitions(1, |_, _| 100), 1), None);
-        assert_eq!(ratio(&[], &repetitions(1, |_, _| 100), 1), None);
+        assert_eq!(ratio(&repetitions(1, |_, _| 0), &repetitions(1, |_, _| 100), 1, 1), None);
+        assert_eq!(ratio(&[], &repetitions(1, |_, _| 100), 1, 1), None);
     }
 }

@@ -99,7 +99,7 @@ pub fn compare_runs(first: (&RunRecord, &Analysis), second: (&RunRecord, &Analys
 fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellComparison {
     let tail = baseline.response.tail().min(candidate.response.tail());
     let seed = seed.wrapping_add(u64::from(candidate.cell.index));
-    let ratio = |share| bootstrap::of_cells(share, baseline, candidate, seed);
+    let ratio = |share| bootstrap::of_cells(share, baseline, candidate, seed, 1);
     // The same run twice: resampling would show a difference where there is none.
     let is_same = baseline.series == candidate.series;
     let exact = |of: RatioInterval| if is_same { RatioInterval { low: 1.0, high: 1.0, ..of } } else { of };
@@ -109,7 +109,8 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Cel
         let is_closed = |summary: &CellSummary| summary.cell.work.arrival.rate().is_none();
         is_closed(baseline) && is_closed(candidate)
     };
-    let throughput = is_same_load.then(|| rate::ratio(&baseline.series, &candidate.series, seed)).flatten();
+    let throughput =
+        is_same_load.then(|| rate::ratio(&baseline.series, &candidate.series, seed, 1)).flatten();
     let throughput = throughput.map(|of| if is_same { RateRatio { low: 1.0, high: 1.0, ..of } } else { of });
     let floor = floor(baseline, candidate);
     let of_time = |ratio: Option<RatioInterval>, must_be_sound: bool| match ratio {

@@ -116,7 +116,7 @@ impl Study {
                 let known = analysis.verdicts.iter().find(is_of).cloned();
                 let seed = scenario.seed_of(first.cell.group).unwrap_or_default();
                 // A group has one baseline, and may have several targets.
-                known.unwrap_or_else(|| verdict::one(http1, candidate, seed))
+                known.unwrap_or_else(|| verdict::one(http1, candidate, seed, 1))
             });
         }
         study.ramps = analysis
@@ -377,7 +377,7 @@ mod tests {
     fn whether_a_cell_is_enough_is_what_its_verdict_says() {
         let cells = [made(0, 0, Protocol::H1, 32, 1.0), made(1, 0, Protocol::H2c, 4, 1.0)];
         let [http1, own] = cells.each_ref().map(|record| CellSummary::of(&[record]));
-        let alike = verdict::one(&http1, &own, 1);
+        let alike = verdict::one(&http1, &own, 1, 1);
         assert_eq!(is_enough(&alike), IsEnough::Yes);
         let of = |conclusion| is_enough(&CellVerdict { conclusion, ..alike.clone() });
         let (offered_rps, served_rps) = (1000.0, 290.0);

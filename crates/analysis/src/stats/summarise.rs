@@ -202,6 +202,7 @@ fn series(repetition: &CellRecord, counted: &[Tally]) -> RepetitionSeries {
         tallied::points(repetition)
     };
     RepetitionSeries {
+        round: repetition.cell.repetition,
         duration: repetition.cell.work.phases.measure,
         longest_stall: longest_stall(repetition),
         points,

@@ -55,6 +55,8 @@ pub struct ErrorCount {
 /// The measured requests of one repetition, by when they were due: the data that a block bootstrap resamples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepetitionSeries {
+    /// The round: the repetitions that cells have in one round were made one after the other.
+    pub round: u32,
     /// The measured time.
     pub duration: Duration,
     /// The longest time for which two requests of one connection waited together, beyond the median response time: they

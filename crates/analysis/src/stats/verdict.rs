@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::bootstrap::{self, RatioInterval};
 use super::rate::{self, RateRatio};
-use super::runs::{conclude_rate, unclaimed_rate};
-use super::{CellState, CellSummary, Tail, correction, reproduction};
+use super::runs::unclaimed_rate;
+use super::{CellState, CellSummary, Tail, reproduction};
 use h2lab_model::scenario::Cell;
 
 /// A ratio nearer to 1 than this is not worth acting on.
@@ -70,6 +70,11 @@ impl Conclusion {
         matches!(self, Self::Failed | Self::Invalid | Self::Unsupported | Self::UnlikeMachines)
     }
 
+    /// Whether one or both do not carry their load.
+    pub const fn is_of_load(&self) -> bool {
+        matches!(self, Self::Unstable { .. } | Self::BaselineUnstable { .. } | Self::BothUnstable)
+    }
+
     /// Whether it claims that the two differ in latency.
     pub const fn claims_a_difference(&self) -> bool {
         matches!(self, Self::Faster | Self::Slower)
@@ -119,8 +124,9 @@ pub struct CellVerdict {
     pub median_ratio: Option<RatioInterval>,
     /// The conclusion from the medians only: medians may differ even if tails do not.
     pub median_conclusion: Option<Conclusion>,
-    /// The ratio of the throughputs of two closed loops, if latencies are compared; an open loop offers what its
-    /// schedule says, whatever the server does.
+    /// The ratio of the throughputs of two closed loops, if latencies are compared, since an open loop offers what its
+    /// schedule says, whatever the server does; of two cells of which one or both do not carry their load, that of what
+    /// they serve, with an interval from their rounds.
     pub throughput: Option<RateRatio>,
     /// Of bulk work: the ratio of the bytes per second. Nothing else of it is compared.
     pub bytes: Option<RateRatio>,
@@ -129,28 +135,6 @@ pub struct CellVerdict {
 }
 
 impl CellVerdict {
-    /// The same with intervals `by` times as wide, and the conclusions that these support.
-    pub(crate) fn widened(mut self, by: f64) -> Self {
-        let wider = |ratio: RatioInterval| RatioInterval {
-            low: correction::widened(ratio.ratio, ratio.low, by),
-            high: correction::widened(ratio.ratio, ratio.high, by),
-            ..ratio
-        };
-        self.throughput = self.throughput.map(|of| of.widened(by));
-        if let Some(bytes) = self.bytes.map(|of| of.widened(by)) {
-            self.bytes = Some(bytes);
-            self.conclusion = conclude_rate(&bytes);
-        }
-        self.median_ratio = self.median_ratio.map(wider);
-        self.median_conclusion = self.median_ratio.map(|median| conclude(&median, self.floor));
-        if let Some(tail) = self.tail_ratio.map(wider) {
-            self.tail_ratio = Some(tail);
-            self.conclusion =
-                if tail.is_sound() { conclude(&tail, self.floor) } else { Conclusion::NoDifference };
-        }
-        self
-    }
-
     /// Whether the cell is known to be slower, or to carry less of the load.
     pub const fn is_slower(&self) -> bool {
         matches!(self.conclusion, Conclusion::Slower | Conclusion::Unstable { .. })
@@ -200,7 +184,7 @@ pub(super) fn compare(group: &[&CellSummary], seed: u64) -> Vec<CellVerdict> {
     let Some(&baseline) = http1.or(spoken().next()).or(group.first()) else { return Vec::new() };
     let others = group.iter().filter(|summary| summary.cell.index != baseline.cell.index);
     let beside = |candidate| under_first_limit(group, candidate).unwrap_or(baseline);
-    others.map(|candidate| one(beside(candidate), candidate, seed)).collect()
+    others.map(|candidate| one(beside(candidate), candidate, seed, 1)).collect()
 }
 
 /// The first cell of the group that differs from `candidate` only in the limit of requests per connection. `None` if
@@ -233,15 +217,21 @@ pub(super) fn open(baseline: &CellSummary, candidate: &CellSummary) -> CellVerdi
     }
 }
 
-/// The verdict on one cell against its baseline.
-pub(super) fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdict {
+/// The verdict on one cell against its baseline; its intervals are those of one of `looks` verdicts.
+pub(super) fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64, looks: u32) -> CellVerdict {
     let mut verdict = open(baseline, candidate);
     let (tail, floor) = (verdict.tail, verdict.floor);
     match by_state(baseline, candidate) {
-        Some(conclusion) => verdict.conclusion = conclusion,
+        Some(conclusion) => {
+            verdict.conclusion = conclusion;
+            verdict.throughput = conclusion
+                .is_of_load()
+                .then(|| rate::between_rounds(&baseline.series, &candidate.series, looks))
+                .flatten();
+        }
         None => {
             let seed = seed.wrapping_add(u64::from(candidate.cell.index));
-            let ratio = |share| bootstrap::of_cells(share, baseline, candidate, seed);
+            let ratio = |share| bootstrap::of_cells(share, baseline, candidate, seed, looks);
             verdict.tail_ratio = ratio(tail.share());
             verdict.median_ratio = ratio(0.5);
             let conclude = |ratio: RatioInterval| conclude(&ratio, floor);
@@ -250,7 +240,7 @@ pub(super) fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) ->
             verdict.median_conclusion = verdict.median_ratio.map(conclude);
             let is_closed = [baseline, candidate].iter().all(|s| s.cell.work.arrival.rate().is_none());
             verdict.throughput =
-                is_closed.then(|| rate::ratio(&baseline.series, &candidate.series, seed)).flatten();
+                is_closed.then(|| rate::ratio(&baseline.series, &candidate.series, seed, looks)).flatten();
         }
     }
     verdict
@@ -434,7 +424,7 @@ mod tests {
                     }
                 })
             });
-            one(&cells[0], &cells[1], 1).throughput.map(|of| (of.ratio * 10.0).round())
+            one(&cells[0], &cells[1], 1, 1).throughput.map(|of| (of.ratio * 10.0).round())
         };
         assert_eq!((reported(true), reported(false)), (Some(10.0), None));
     }
@@ -449,7 +439,7 @@ mod tests {
             })
         };
         let invalid = |index| summary(index, Protocol::H2c, |r| r.link.as_mut().unwrap().device_drops = 1);
-        let conclude = |a: &CellSummary, b: &CellSummary| one(a, b, 1).conclusion;
+        let conclude = |a: &CellSummary, b: &CellSummary| one(a, b, 1, 1).conclusion;
         assert_eq!(conclude(&ok(0), &ok(1)), Conclusion::NoDifference);
         assert_eq!(conclude(&ok(0), &invalid(1)), Conclusion::Invalid);
         assert_eq!(conclude(&overloaded(0), &overloaded(1)), Conclusion::BothUnstable);
@@ -458,6 +448,36 @@ mod tests {
             panic!()
         };
         assert!(offered_rps > 999.0 && served_rps < 520.0, "{served_rps}");
+    }
+
+    #[test]
+    fn what_is_served_of_a_load_that_is_not_carried_is_compared_from_two_rounds() {
+        let of = |index: u32, rounds: u32, every: usize| {
+            let rounds = (0..rounds).map(|round| {
+                let mut record = one_repetition(&cell(index, 0, Protocol::H2c, 4, 0.0), round, &Model::CLEAN);
+                let cut = record.cell.work.phases.cut(record.started_at);
+                let mut samples = record.samples.edit();
+                let late = samples.iter_mut().enumerate().filter(|(n, _)| n % every > 0);
+                late.for_each(|(_, sample)| sample.completed_at = cut);
+                drop(samples);
+                record
+            });
+            CellSummary::of(&rounds.collect::<Vec<CellRecord>>().iter().collect::<Vec<_>>())
+        };
+        let served = |rounds: u32, every: [usize; 2]| {
+            let verdict = one(&of(0, rounds, every[0]), &of(1, rounds, every[1]), 1, 1);
+            (verdict.conclusion, verdict.throughput.unwrap())
+        };
+        let (conclusion, ratio) = served(2, [1, 2]);
+        assert!(matches!(conclusion, Conclusion::Unstable { .. }), "{conclusion:?}");
+        assert!((ratio.ratio - 0.5).abs() < 0.02 && ratio.high < 0.6, "{ratio:?}");
+        let (conclusion, alone) = served(1, [1, 2]);
+        assert!(matches!(conclusion, Conclusion::Unstable { .. }), "{conclusion:?}");
+        assert!((alone.ratio - 0.5).abs() < 0.02 && !alone.is_clear_of_one(), "{alone:?}");
+        let (conclusion, back) = served(2, [2, 1]);
+        assert!(matches!(conclusion, Conclusion::BaselineUnstable { .. }) && back.low > 1.6, "{back:?}");
+        let (conclusion, both) = served(2, [2, 4]);
+        assert!(conclusion == Conclusion::BothUnstable && both.high < 0.6, "{both:?}");
     }
 
     #[test]
@@ -472,7 +492,7 @@ mod tests {
         };
         let ok = summary(0, Protocol::H1, |_| ());
         for outcome in [Unfinished, Connect] {
-            let verdict = one(&ok, &dead(1, outcome), 1);
+            let verdict = one(&ok, &dead(1, outcome), 1, 1);
             let is_void = matches!(verdict.conclusion, Conclusion::Failed | Conclusion::Unsupported);
             assert!(is_void && verdict.tail_ratio.is_none(), "{outcome}: {verdict:?}");
         }
@@ -498,7 +518,7 @@ mod tests {
                 CellSummary::of(&[&one_repetition(&cell(factor as u32, 0, Protocol::H2c, 4, 0.0), 0, &model)])
             });
             slow.series[0].longest_stall = Duration::from_millis(stall);
-            let verdict = one(&baseline, &slow, 1);
+            let verdict = one(&baseline, &slow, 1, 1);
             (verdict.conclusion, verdict.median_conclusion)
         };
         assert_eq!(slower(750), (Conclusion::Slower, Some(Conclusion::Slower))); // half of a repetition of 3 s
@@ -508,7 +528,7 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_interval() {
         let cells = [summary(0, Protocol::H1, |_| ()), summary(1, Protocol::H2c, |_| ())];
-        let verdict = |seed| one(&cells[0], &cells[1], seed).tail_ratio;
+        let verdict = |seed| one(&cells[0], &cells[1], seed, 1).tail_ratio;
         assert_eq!(verdict(5), verdict(5));
         assert!(verdict(5).is_some());
     }

@@ -15,7 +15,6 @@ use super::nats::{NatsArgs, OBSERVER, explained_cause};
 use super::values::duration;
 use super::{Exit, help, output, rights};
 use crate::run::agent::who;
-use crate::terminal::Terminal;
 use h2lab_net::privileges;
 
 /// How long the reports of one run are read: each is a question of its own, and there may be thousands.
@@ -76,7 +75,7 @@ pub fn main(args: &AgentsArgs) -> Result<Exit> {
     if args.json {
         output::print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else {
-        output::print(&agents_text(&document, Terminal::stdout().narrow_style()))?;
+        output::print(&agents_text(&document, output::style()))?;
     }
     Ok(if document.agents.is_empty() { Exit::Unreachable } else { Exit::Done })
 }

@@ -304,11 +304,7 @@ pub fn write_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Resu
     let json = || -> Result<String> {
         Ok(serde_json::to_string_pretty(&h2lab_report::load_document(&report))? + "\n")
     };
-    let text = if output.json {
-        json()?
-    } else {
-        h2lab_report::load_text(&report, Terminal::stdout().narrow_style())
-    };
+    let text = if output.json { json()? } else { h2lab_report::load_text(&report, style()) };
     if aside {
         crate::stderr::write(format_args!("{text}"));
     } else {

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::commands::{CHECK_PERIOD, Detached};
 
-/// Runs a command that has our terminal, and so its signals. Of one that only the process outside got, it is told here.
+/// Runs a command that has our terminal, and so its signals. A signal that only the process outside got is passed on to it.
 pub(super) fn attached(
     command: &mut Command,
     interrupts: &mut Interrupts,

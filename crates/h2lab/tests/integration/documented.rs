@@ -1,7 +1,7 @@
 //! The commands of README.md and docs/: each is run as it is written, in a network of its own with the servers of the
 //! examples. `tests/documented.toml` lists those that cannot be run, each with its reason.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -72,7 +72,8 @@ fn without_comment(line: &str) -> String {
 }
 
 /// Makes a network of its own, starts the servers of the examples, and runs the `$2` files `N.sh` of the folder `$1`, each for at most
-/// `$3` seconds and in a folder of its own, three at a time. `codes` has the exit code of each.
+/// `$3` seconds and in a folder of its own, three at a time. `codes` has the exit code of each; what failed is run once more, by itself:
+/// on a machine that stops for a second no response may come within the time of a short cell. The last code counts.
 const WORLD: &str = r#"
 set -eu
 limit=$3
@@ -90,6 +91,7 @@ for address in 127.0.0.1/8080 127.0.0.1/443 127.0.0.1/8081 127.0.0.1/8443 127.0.
     until (: <"/dev/tcp/$address") 2>/dev/null; do :; done
 done
 run() {
+    rm -rf "$1"
     mkdir "$1"
     cp files/data.tar "$1"
     code=0
@@ -102,6 +104,10 @@ for lane in 0 1 2; do
     lanes="$lanes $!"
 done
 wait $lanes
+for failed in $(awk '$2 != 0 && $2 != 5 { print $1 }' codes); do
+    mv "$failed.log" "$failed.first.log"
+    run "$failed"
+done
 "#;
 
 /// The names of the examples, and where they are.
@@ -195,16 +201,24 @@ fn every_documented_command_does_what_it_says() {
     // 100 s beside 40 busy loops on two CPUs.
     let finished = run_program_for(4 * DEADLINE, Path::new("env"), folder.path(), &words);
     let codes = fs::read_to_string(at("codes")).unwrap_or_default();
-    assert_eq!(codes.lines().count(), run.len(), "{}", finished.transcript());
+    let codes: BTreeMap<&str, &str> = codes.lines().filter_map(|line| line.split_once(' ')).collect();
+    assert_eq!(codes.len(), run.len(), "{}", finished.transcript());
     let mut wrong = String::new();
-    for (name, code) in codes.lines().filter_map(|line| line.split_once(' ')) {
+    for (name, code) in codes {
         let command = &run[name.parse::<usize>().expect("a number")];
         // 5: the machine was too busy for figures; 1: what a command that may fail decided.
         let is_right = matches!(code, "0" | "5") || (code == "1" && command.contains("--fail"));
         if !is_right {
-            let log = fs::read_to_string(at(&format!("{name}.log"))).unwrap_or_default();
-            let _ = writeln!(wrong, "`{command}` ended with {code}: {log}");
+            let first = last_lines(&at(&format!("{name}.first.log")));
+            let again = last_lines(&at(&format!("{name}.log")));
+            let _ = writeln!(wrong, "`{command}` ended with {code}: {again}\nand before: {first}");
         }
     }
-    assert!(wrong.is_empty(), "{wrong}{}", finished.transcript());
+    assert!(wrong.is_empty(), "{wrong}of the servers: {}", last_lines(&at("servers.log")));
+}
+
+fn last_lines(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
 }

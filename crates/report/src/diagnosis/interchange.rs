@@ -149,16 +149,16 @@ impl Diagnosis<'_> {
         errors.chain(sound.map(|one| case(one.label.clone(), CaseOutcome::Passed(said(one))))).collect()
     }
 
-    /// What is known of a cause, in sentences, with what to change; behind it the changes that were in vain.
+    /// What is known of a cause, in sentences, with what to change; behind it the changes that were without effect.
     fn known(&self, cause: &CauseDocument) -> String {
         let confirmed = self.experiment.confirmed();
         let trial = confirmed.iter().find(|trial| trial.knob.causes().contains(&cause.id.as_str()));
         let trial = trial.map(|trial| self.of_trial(trial));
         let own = self.own_findings();
         let finding = own.iter().find(|finding| finding.rule == cause.id);
-        let in_vain = self.experiment.in_vain(&cause.id);
-        let in_vain = in_vain.into_iter().map(|trial| self.of_trial(trial));
-        trial.into_iter().chain(finding.map(shown)).chain(in_vain).collect::<Vec<_>>().join("\n")
+        let without_effect = self.experiment.without_effect(&cause.id);
+        let without_effect = without_effect.into_iter().map(|trial| self.of_trial(trial));
+        trial.into_iter().chain(finding.map(shown)).chain(without_effect).collect::<Vec<_>>().join("\n")
     }
 
     fn result(&self, cause: &CauseDocument) -> SarifResult {

@@ -108,11 +108,17 @@ fn what_only_http2_has_is_not_told_of_every_protocol() {
     let mut fixture = Fixture::new();
     let finding = &mut fixture.findings[0];
     (finding.explains, finding.cost_share) = (Some(0.0), 0.9);
-    let mut said = |rule: &str| {
+    let mut said_of = |rule: &str, is_compared: bool| {
         fixture.findings[0].rule = rule.to_owned();
-        let experiment = Experiment { trials: Vec::new(), ..experiment(&fixture) };
+        let mut experiment = Experiment { trials: Vec::new(), ..experiment(&fixture) };
+        experiment.verdict = experiment.verdict.filter(|_| is_compared);
         text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
     };
+    for rule in ["HOST106", "MUX101"] {
+        let alone = said_of(rule, false);
+        assert!(alone.contains(&format!("Most of the time goes there ({rule}): ")), "{alone}");
+    }
+    let mut said = |rule: &str| said_of(rule, true);
     assert!(said("HOST106").contains("Most of the time goes there over any protocol (HOST106)"));
     assert!(said("CONN110").contains("over any protocol (CONN110)"));
     for rule in ["MUX101", "FLOW101", "HPACK101", "FRAME102", "CONN101"] {
@@ -288,6 +294,24 @@ fn diagnosis<'a>(fixture: &'a Fixture, experiment: &'a Experiment, subject: u32)
         took: TOOK,
         failure: None,
     }
+}
+
+#[test]
+fn on_a_narrow_terminal_each_change_is_a_block_of_lines() {
+    let fixture = Fixture::new();
+    let experiment = experiment(&fixture);
+    let subject = fixture.findings[0].cell;
+    let at =
+        |width| diagnosis(&fixture, &experiment, subject).text(TextStyle { width, ..TextStyle::default() });
+    let narrow = at(40);
+    let block = "\n4 connections\n  before: 120 ms\n  after: 66.7 ms\n  effect: 1.80 ×\n  interval: 1.62–1.98\n  \
+                 result: confirmed, closes 88 %\nframes up to 64 KiB\n  before: 120 ms\n";
+    assert!(narrow.contains(block), "{narrow}");
+    // Paths and commands are to be copied.
+    let long = narrow.lines().find(|line| line.chars().count() > 40 && !line.contains("h2lab"));
+    assert!(long.is_none(), "{long:?}");
+    let wide = at(80);
+    assert!(wide.contains("\n4 connections ") && !wide.contains("result: "), "{wide}");
 }
 
 #[test]
@@ -727,7 +751,7 @@ fn each_cause_without_a_rule_is_listed_under_what_it_needs_where_there_is_someth
 }
 
 #[test]
-fn a_finding_whose_changes_were_all_in_vain_says_so_and_has_only_the_fixes_that_were_not_tried() {
+fn a_finding_whose_changes_were_all_without_effect_says_so_and_has_only_the_fixes_that_were_not_tried() {
     let mut fixture = Fixture::new();
     let subject = fixture.findings[0].cell;
     let wish = Wish { knob: settings::Knob::UpstreamConnections, role: Role::Client, value: Some(16) };
@@ -744,12 +768,12 @@ fn a_finding_whose_changes_were_all_in_vain_says_so_and_has_only_the_fixes_that_
         ];
         Experiment { trials, ..experiment(fixture) }
     };
-    let vain = tried(&fixture, [Outcome::Refuted, Outcome::Worse]);
-    let own = diagnosis(&fixture, &vain, subject).own_findings().remove(0);
+    let refuted = tried(&fixture, [Outcome::Refuted, Outcome::Worse]);
+    let own = diagnosis(&fixture, &refuted, subject).own_findings().remove(0);
     assert_eq!(own.fixes, [not_tried]);
     let told = "; tried here: no effect of 15 % or more with 4 connections; worse here with 16 connections";
     assert_eq!(own.cost, format!("{}{told}", before.cost.trim_end_matches('.')));
-    let sarif = diagnosis(&fixture, &vain, subject).sarif();
+    let sarif = diagnosis(&fixture, &refuted, subject).sarif();
     let message = sarif["runs"][0]["results"][0]["message"]["text"].as_str().expect("text");
     assert!(message.contains("\nrefuted: 4 connections") && !message.contains("fix, client"), "{message}");
     assert!(message.contains("fix, nginx: listen 443 quic"), "{message}");
@@ -757,5 +781,35 @@ fn a_finding_whose_changes_were_all_in_vain_says_so_and_has_only_the_fixes_that_
     assert_eq!(diagnosis(&fixture, &open, subject).own_findings(), std::slice::from_ref(&before));
     // Response times do not disprove what costs failed requests.
     fixture.findings[0].of_failures = true;
-    assert_eq!(diagnosis(&fixture, &vain, subject).own_findings()[0].fixes, before.fixes);
+    assert_eq!(diagnosis(&fixture, &refuted, subject).own_findings()[0].fixes, before.fixes);
+}
+
+#[test]
+fn of_two_settings_of_which_one_was_shown_to_help_and_the_other_was_not_only_that_one_is_named() {
+    let mut fixture = Fixture::new();
+    let subject = fixture.findings[0].cell;
+    let [idle, limit] = [settings::Knob::H2IdleTimeout, settings::Knob::H2Requests];
+    let fix = |knob, words: &str| Fix {
+        wish: Some(Wish { knob, role: Role::Front, value: Some(1) }),
+        ..Fix::new("nginx", words, "why")
+    };
+    fixture.findings[0].fixes =
+        vec![fix(idle, "keepalive_timeout 60s;"), fix(limit, "keepalive_requests 9;")];
+    let tried = |of_idle: Outcome| {
+        let setting = |knob| {
+            let causes = vec!["LOSS101".to_owned()];
+            Knob::Server(ServerSetting {
+                change: Change { knob, value: Some(1) },
+                words: String::new(),
+                causes,
+            })
+        };
+        let trials = vec![trial(setting(idle), of_idle, 1.0), trial(setting(limit), Outcome::Confirmed, 2.0)];
+        let experiment = Experiment { trials, ..experiment(&fixture) };
+        let diagnosis = diagnosis(&fixture, &experiment, subject);
+        (diagnosis.own_findings().remove(0).fixes.len(), diagnosis.answer().join(" "))
+    };
+    let (named, said) = tried(Outcome::Refuted);
+    assert!(named == 1 && said.contains(" Change: keepalive_requests 9; (nginx)."), "{named}: {said}");
+    assert_eq!(tried(Outcome::Undecided).0, 2);
 }

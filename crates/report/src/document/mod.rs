@@ -399,7 +399,8 @@ pub struct VerdictDocument {
     pub median: Option<RatioDocument>,
     /// What the medians alone would say: `faster`, `slower`, `no-difference`.
     pub median_verdict: Option<String>,
-    /// The ratio of the throughputs of two closed loops whose latencies are compared; of two cells of bulk work, that of their
+    /// The ratio of the throughputs of two closed loops whose latencies are compared; of two cells of which one or both do not
+    /// carry their load, that of what they serve, by their rounds alone; of two cells of bulk work, that of their
     /// bytes per second; null for any other.
     pub throughput: Option<RateRatio>,
     /// Differences below this are not claimed.

@@ -52,7 +52,8 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
     limits(&mut out, &report.limits, style);
     checklist(&mut out, report, style);
     for warning in &report.warnings {
-        let _ = write!(out, "\n{}\n", paragraph(&format!("warning: {warning}"), style.width, 2).join("\n"));
+        let lines = paragraph(&format!("warning: {warning}"), style.behind(0), 2);
+        let _ = write!(out, "\n{}\n", lines.join("\n"));
     }
     out.push('\n');
     closing(report).lines().for_each(|line| out.push_str(&hanging("", line, style)));
@@ -81,7 +82,7 @@ fn render(
         None => format!("{} {}", check.id, check.name),
     };
     let severity = if failed { format!(" [{}]", check.severity) } else { String::new() };
-    let rendered = paragraph(&format!("{name}{severity}: {}", check.summary), style.width - INDENT, 2);
+    let rendered = paragraph(&format!("{name}{severity}: {}", check.summary), style.behind(INDENT), 2);
     let gap = " ".repeat(INDENT);
     for (k, line) in rendered.iter().enumerate() {
         let _ = match k {
@@ -101,7 +102,7 @@ fn render(
     let (own, others) = fixes(check, report.software.as_deref());
     for fix in own {
         let text = format!("fix, {}: {}  ({})", fix.product, fix.setting, fix.why);
-        for line in paragraph(&text, style.width - INDENT, 4) {
+        for line in paragraph(&text, style.behind(INDENT), 4) {
             let _ = writeln!(out, "{gap}{line}");
         }
     }
@@ -127,7 +128,7 @@ fn fixes<'a>(check: &'a Check, software: Option<&str>) -> (Vec<&'a Fix>, Vec<&'a
 }
 
 fn show(out: &mut String, evidence: &CheckEvidence, style: TextStyle, gap: &str) {
-    for line in paragraph(&evidence.what, style.width - INDENT, 2) {
+    for line in paragraph(&evidence.what, style.behind(INDENT), 2) {
         let _ = writeln!(out, "{gap}{line}");
     }
     let n = evidence.items.len();
@@ -182,7 +183,7 @@ fn limits(out: &mut String, limits: &ServerLimits, style: TextStyle) {
     out.push_str("\nLimits\n");
     for (name, bound) in known {
         let (line, how) = (format!("  {name:<wide$}  {}", amount(bound)), format!("({})", bound.how));
-        if line.chars().count() + 2 + how.chars().count() <= style.limit() {
+        if line.chars().count() + 2 + how.chars().count() <= style.behind(0) {
             let _ = writeln!(out, "{line}  {how}");
         } else {
             out.push_str(&hanging(&format!("  {name:<wide$}  "), &amount(bound), style));
@@ -223,7 +224,7 @@ fn checklist(out: &mut String, report: &ProbeReport, style: TextStyle) {
         let checks =
             if item.checks.is_empty() { String::new() } else { format!(" ({})", item.checks.join(", ")) };
         let text = format!("{mark} {}: {}{checks}", item.item, item.why);
-        for line in paragraph(&text, style.width - 2, 4) {
+        for line in paragraph(&text, style.behind(2), 4) {
             let _ = writeln!(out, "  {line}");
         }
     }

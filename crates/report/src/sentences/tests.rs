@@ -76,6 +76,26 @@ fn a_cell_that_cannot_carry_the_load_is_described_by_what_it_serves() {
 }
 
 #[test]
+fn what_is_served_of_a_load_that_is_not_carried_has_an_interval_from_its_rounds() {
+    let said = |low: f64, high: f64| {
+        concluded(|_, verdict| {
+            verdict.conclusion = Conclusion::Unstable { offered_rps: 1000.0, served_rps: 290.4 };
+            let (ratio, cell_rps, baseline_rps) = (0.29, 290.4, 999.0);
+            let of = h2lab_analysis::stats::RateRatio { ratio, low, high, cell_rps, baseline_rps };
+            verdict.throughput = Some(of);
+        })
+    };
+    let end = |clause: &str| format!("requests/s; HTTP/1.1 serves 999; {clause}.");
+    let clear = said(0.25, 0.33);
+    assert!(clear.ends_with(&end("served 0.29 × (95 % interval 0.25–0.33)")), "{clear}");
+    let open = said(0.12, 1.01);
+    let words = "served 0.29 × (95 % interval 0.12–1.01, no difference resolved)";
+    assert!(open.ends_with(&end(words)), "{open}");
+    let unknown = said(0.29e-6, 0.29e6);
+    assert!(unknown.ends_with(&end("too few rounds to say how far what is served varies")), "{unknown}");
+}
+
+#[test]
 fn what_fails_over_both_is_no_load_that_is_too_much() {
     let why = Instability::Served { share: 0.9, failed: 0.1 };
     let both = concluded(|analysis, verdict| {

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use super::track::{Track, waterfall};
 use crate::document::TimelineDocument;
+use crate::fold::fold;
 use crate::style::{Paint, TextStyle, paragraph};
-use crate::table::{lay_out, left_out, name, number};
+use crate::table::{name, number};
 use h2lab_model::timeline::hops::{Hop, HopVerdict, Leg, Ruling};
 
 /// Renders all of it.
@@ -39,11 +40,12 @@ fn overview(out: &mut String, document: &TimelineDocument, style: TextStyle) {
     let rows: Vec<Vec<String>> =
         document.legs.iter().enumerate().map(|(n, leg)| row(document, n, leg)).collect();
     out.push('\n');
-    for line in lay_out(&columns, &rows, style.limit()) {
+    let table = fold(&columns, &rows, style);
+    for line in table.header.iter().chain(&table.rows) {
         let _ = writeln!(out, "{line}");
     }
-    if let Some(note) = left_out(&columns, &rows, style.limit()) {
-        paragraph(out, style, "", &note);
+    if let Some(note) = &table.note {
+        paragraph(out, style, "", note);
     }
 }
 

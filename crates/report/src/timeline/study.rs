@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use crate::fold::fold;
 use crate::style::{Paint, TextStyle, paragraph};
-use crate::table::{Column, lay_out, left_out, name, number};
+use crate::table::{Column, name, number};
 use h2lab_model::timeline::study::{Announcement, StudyTable, TimelineRow};
 
 /// The columns of the table.
@@ -17,7 +18,7 @@ pub(crate) const STUDY_COLUMNS: [Column; 10] = [
     number("pushed", "ms").rank(4),
     number("response", "ms").rank(3),
     number("lead", "ms").rank(1),
-    Column { unit: "/ 103 / response, lead", ..name("the original: promise") }.rank(1),
+    Column { unit: "/ 103 / response, lead", ..name("the original: promise") }.goes_on().rank(1),
 ];
 
 /// How a page was announced, as the server's setting.
@@ -113,11 +114,12 @@ pub fn study_text(document: &StudyTable, style: TextStyle) -> String {
         let columns =
             if has_original { &STUDY_COLUMNS[..] } else { &STUDY_COLUMNS[..STUDY_COLUMNS.len() - 1] };
         let rows: Vec<Vec<String>> = group.iter().map(|row| study_cells(document, row)).collect();
-        for line in lay_out(columns, &rows, style.limit()) {
+        let table = fold(columns, &rows, style);
+        for line in table.header.iter().chain(&table.rows) {
             let _ = writeln!(out, "{line}");
         }
-        if let Some(note) = left_out(columns, &rows, style.limit()) {
-            paragraph(&mut out, style, "", &note);
+        if let Some(note) = &table.note {
+            paragraph(&mut out, style, "", note);
         }
         for row in group {
             for text in flaws(document, row) {

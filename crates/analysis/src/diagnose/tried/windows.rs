@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use super::{Cells, how_much_worse};
 use crate::diagnose::Finding;
-use crate::stats::correction;
 use h2lab_base::units::format_bytes;
 use h2lab_model::Fix;
 use h2lab_model::scenario::Cell;
@@ -37,9 +36,9 @@ pub(in crate::diagnose) fn wider(cells: &Cells<'_>) -> Vec<Wider> {
             looks.extend(larger.map(|(other, bytes)| (*index, other, knob, bytes)));
         }
     }
-    let widened = correction::of_looks(looks.len() as u32);
+    let among = looks.len() as u32;
     let better = looks.into_iter().filter_map(|(cell, other, knob, bytes)| {
-        let how = how_much_worse(&cells[&other], &cells[&cell], widened)?;
+        let how = how_much_worse(&cells[&other], &cells[&cell], among)?;
         Some(Wider { cell, knob, bytes, how })
     });
     better.collect()

@@ -19,6 +19,15 @@ fn run(cell: u32, round: u32, took: f64, response: f64) -> ClientRun {
     }
 }
 
+/// More streams on a connection.
+fn streams() -> Knob {
+    Knob::Server(ServerSetting {
+        change: Change { knob: settings::Knob::MaxConcurrentStreams, value: Some(128) },
+        words: "128 streams".to_owned(),
+        causes: vec!["MUX101".to_owned()],
+    })
+}
+
 /// In each round a run without the change, which takes about 1 s, and one with it; by these factors it and its response are
 /// quicker.
 fn runs(rounds: u32, quicker: [f64; 2]) -> Vec<ClientRun> {
@@ -72,7 +81,13 @@ fn without_effect_is_a_change_only_by_all_figures_and_what_harms_one_of_them_hel
         run.responses = vec![Duration::from_secs(response)];
     }
     assert_eq!((of(&wild).metric, outcome(&wild)), (Metric::Run, Outcome::Undecided));
-    assert_eq!(outcome(&runs(3, [2.0, 0.5])), Outcome::Undecided);
+    let quicker_but_slow = runs(3, [2.0, 0.5]);
+    assert_eq!(outcome(&quicker_but_slow), Outcome::Undecided);
+    // What waited for a stream before is in no response time: the time of the run decides.
+    let knob = streams();
+    assert_eq!(experiment(&quicker_but_slow, 0, &[(1, knob.clone())]).trials[0].outcome, Outcome::Confirmed);
+    let slower = experiment(&runs(3, [0.5, 2.0]), 0, &[(1, knob)]);
+    assert_ne!(slower.trials[0].outcome, Outcome::Confirmed);
 }
 
 #[test]

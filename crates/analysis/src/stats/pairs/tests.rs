@@ -1,5 +1,5 @@
 use super::*;
-use crate::stats::{Conclusion, analyse};
+use crate::stats::{Conclusion, analyse, correction};
 use h2lab_model::bulk::testing::bulk_repetition;
 use h2lab_model::record::CellRecord;
 use h2lab_model::record::testing::{Model, cell, one_repetition, run};
@@ -186,6 +186,9 @@ fn intervals_are_widened_for_all_pairs_of_the_run() {
         ]
     });
     let two = analyse(&run(repetitions.collect())).pairs;
+    // Whichever part of the interval is the wider one: Student's t for one of two claims over that for one, of the two
+    // degrees of freedom of two repetitions each, or of the many of their blocks, which is that of the normal distribution.
     let by = width(&two[0]) / width(&one);
-    assert!((by - correction::of_looks(2)).abs() < 1e-6, "{by}");
+    let [most, least] = [correction::of_looks(2, 2), correction::of_looks_at_known_variation(2)];
+    assert!(by >= least - 1e-6 && by <= most + 1e-6, "{by}");
 }

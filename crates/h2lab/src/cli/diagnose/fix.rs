@@ -119,7 +119,7 @@ pub(super) fn not_made(
     let lines: Vec<String> = findings
         .iter()
         .filter(|finding| finding.cell == cell.index)
-        // A change that was in vain here is no advice.
+        // A change that was without effect here is no advice.
         .flat_map(|finding| experiment.fixes_left(finding))
         .filter(|fix| fix.has_setting())
         .map(|fix| format!("{}: {}", fix.product, fix.setting))
@@ -135,7 +135,7 @@ pub(super) fn not_made(
         Target::Origin | Target::Sut { .. } => {
             let refusals: String = refusals.into_iter().flat_map(|why| ["; ".to_owned(), why]).collect();
             format!(
-                "no finding has a setting of this server that can be changed and is not shown to be in vain{refusals}; what was found: {lines}"
+                "no finding has a setting of this server that can be changed and is not shown to be without effect{refusals}; what was found: {lines}"
             )
         }
     })
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_live_server_the_lines_to_change_are_those_that_were_not_tried_in_vain() {
+    fn of_a_live_server_the_lines_to_change_are_those_that_were_not_tried_without_effect() {
         use h2lab_analysis::experiment::Trial;
         use h2lab_model::record::testing;
         use h2lab_model::workload::Protocol;
@@ -278,8 +278,8 @@ mod tests {
         let not_tried = "nginx: listen 443 quic, nginx: keepalive_requests 9;";
         assert!(open.contains(&format!(": client: connections = 4, {not_tried}")), "{open}");
         for outcome in [Outcome::Refuted, Outcome::Worse] {
-            let in_vain = said(outcome);
-            assert!(in_vain.contains(&format!("to change by yourself: {not_tried}")), "{in_vain}");
+            let left = said(outcome);
+            assert!(left.contains(&format!("to change by yourself: {not_tried}")), "{left}");
         }
     }
 

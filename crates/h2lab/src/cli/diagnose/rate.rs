@@ -60,6 +60,10 @@ pub(super) struct Found {
     pub rate: f64,
     /// The rate at which the server was overloaded; `None` if no rate of the ramp overloaded it.
     pub overloaded_at: Option<f64>,
+    /// The highest rate below that one that the server carried; `None` if it carried none of the ramp.
+    carried: Option<f64>,
+    /// Whether no request of the ramp succeeded: then the rate is its lowest one.
+    is_lowest: bool,
     /// The status with which the server refused most requests of that ramp, and to how many; `None` if it refused none.
     refused: Option<(u16, u64)>,
     /// That the server limits the rate, where the ramp shows it: what is measured afterwards stays below that limit.
@@ -93,18 +97,30 @@ impl Found {
         let Self { rate, .. } = self;
         let failing = self.failing.as_ref().map_or(String::new(), |failing| format!("; {failing}"));
         let set = "-q sets another rate";
-        match (self.overloaded_at, self.refusal()) {
-            (Some(knee), Some(refusal)) => {
-                format!("rate: {rate:.0}/s; at {knee:.0}/s {refusal}{failing} ({set})")
+        let Some(knee) = self.overloaded_at else {
+            if self.is_lowest {
+                return format!(
+                    "rate: {rate:.0}/s, the lowest of a short ramp, in which no request succeeded{failing} ({set})"
+                );
             }
-            (Some(knee), None) => {
-                let most = scenario.matrix.max_connections;
-                format!(
-                    "rate: {rate:.0}/s; {knee:.0}/s was too much over at most {most} connections{failing} ({set})"
-                )
+            let higher = if *rate > MOST { "" } else { ", --i-own-this-host tries higher ones" };
+            return format!(
+                "rate: {rate:.0}/s, the highest of a short ramp, since it was carried{failing} ({set}{higher})"
+            );
+        };
+        let most = scenario.matrix.max_connections;
+        let why = match self.refusal() {
+            Some(refusal) => format!("at {knee:.0}/s {refusal}"),
+            None => format!("{knee:.0}/s was too much over at most {most} connections"),
+        };
+        let lead = match self.carried {
+            Some(carried) => {
+                let share = EXPERIMENT_RATE_SHARE * 100.0;
+                format!("{share:.0} % of {carried:.0}/s, the highest that was carried in a short ramp")
             }
-            (None, _) => format!("rate: {rate:.0}/s, the highest that was tried{failing} ({set})"),
-        }
+            None => "since no rate of a short ramp was carried".to_owned(),
+        };
+        format!("rate: {rate:.0}/s, {lead}; {why}{failing} ({set})")
     }
 
     /// What the report has to say of it: that the server refuses more requests, or that the ramp was no sound measurement.
@@ -203,15 +219,17 @@ fn found(run: &RunRecord) -> Option<Found> {
         // No success even at the lowest rate: a rate limit would let some requests through.
         if matches!(summary.state, CellState::Failed { how: Failed::NoSuccess, .. }) {
             let failing = h2lab_report::failing(&summary);
-            return Some(Found { failing, ..Found::at(lowest.round()) });
+            return Some(Found { failing, is_lowest: true, ..Found::at(lowest.round()) });
         }
         if let Some(knee) = steps.knee() {
             let before = steps.last_carried().map(|step| step.offered_rps);
-            let rate =
-                before.or(carried.as_ref().map(|it| it.rate)).unwrap_or(lowest / 2.0) * EXPERIMENT_RATE_SHARE;
+            let carried = before.or(carried.map(|it| it.rate));
+            let rate = carried.unwrap_or(lowest / 2.0) * EXPERIMENT_RATE_SHARE;
             return Some(Found {
                 rate: rate.round().max(1.0),
                 overloaded_at: Some(knee.offered_rps),
+                carried,
+                is_lowest: false,
                 refused: refused(&summary),
                 failing: failing(&summary, knee),
                 limit: limit(run),
@@ -347,20 +365,38 @@ mod tests {
         scenario.matrix.max_connections = 16;
         let found = |overloaded_at| Found { rate: 28.0, overloaded_at, ..Found::default() };
         assert_eq!(
-            found(Some(50.0)).words(&scenario),
-            "rate: 28/s; 50/s was too much over at most 16 connections (-q sets another rate)"
+            Found { carried: Some(40.0), ..found(Some(50.0)) }.words(&scenario),
+            "rate: 28/s, 70 % of 40/s, the highest that was carried in a short ramp; 50/s was too much over at most 16 \
+             connections (-q sets another rate)"
         );
-        assert!(found(None).words(&scenario).contains("the highest that was tried"));
+        assert_eq!(
+            found(Some(10.0)).words(&scenario),
+            "rate: 28/s, since no rate of a short ramp was carried; 10/s was too much over at most 16 connections \
+             (-q sets another rate)"
+        );
         assert_eq!([found(Some(50.0)).remark(), found(None).remark()], [None, None]);
         let failing = Some("10.0 % of 150 requests failed (the connection was closed)".to_owned());
         let words = Found { failing, ..found(None) }.words(&scenario);
-        assert!(words.ends_with(
-            "tried; 10.0 % of 150 requests failed (the connection was closed) (-q sets another rate)"
-        ));
+        assert!(
+            words.contains("carried; 10.0 % of 150 requests failed (the connection was closed) (-q sets"),
+            "{words}"
+        );
         let late = Found { doubt: Some("the generator was late".to_owned()), ..found(Some(50.0)) };
         assert!(
             late.remark().unwrap().contains("(the generator was late); what follows is measured at 28/s")
         );
+    }
+
+    #[test]
+    fn a_rate_at_an_end_of_the_ramp_is_told_with_why_it_ended_there() {
+        let words = |found: Found| found.words(&Scenario::default());
+        let highest = "/s, the highest of a short ramp, since it was carried (-q sets another rate";
+        let higher = ", --i-own-this-host tries higher ones)";
+        assert_eq!(words(Found::at(MOST)), format!("rate: 50{highest}{higher}"));
+        assert_eq!(words(Found::at(6_000.0)), format!("rate: 6000{highest})"));
+        let none = words(found(&limited(0)).unwrap());
+        assert!(none.starts_with("rate: 10/s, the lowest of a short ramp, in which no request succeeded; "));
+        assert_eq!(found(&limited(3)).unwrap().carried, None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What an agent tells of its machine: all that a driver needs to know before it gives work to it.
+//! What an agent reports of its machine: all that a driver needs to know before it gives work to it.
 
 use anyhow::{Context, Result};
 use h2lab_lab::sut;

@@ -1,7 +1,7 @@
 //! An agent's share of a load: made in this process, stored as a run folder, and put into the object store as a part.
 //!
-//! The folder is a temporary one, so that a share is stored whole or not at all: what fails on the way, a full disk too, is what the
-//! driver is told.
+//! The folder is a temporary one, so that a share is stored whole or not at all: what fails on the way, a full disk too, is
+//! reported to the driver.
 
 mod start_wait;
 mod watched;
@@ -138,7 +138,7 @@ struct RunningShare {
 struct Start {
     /// Where the load waits that is under way or being dialled.
     gate: Arc<StartGate>,
-    /// When the first request is due, as far as that is known: the gate of a later attempt is told, too.
+    /// When the first request is due, as far as that is known: the gate of a later attempt gets it, too.
     at: Option<Time>,
 }
 

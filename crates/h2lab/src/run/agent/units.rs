@@ -103,7 +103,7 @@ impl Units {
         Self { setup, next: 0, paused_until: None, rested: None }
     }
 
-    /// Takes at most one unit, measures it and reports it. `is_free` tells whether the agent works for nobody: one that is busy
+    /// Takes at most one unit, measures it and reports it. `is_free` says whether the agent works for nobody: one that is busy
     /// asks for no unit. `reserve` is called with whom the agent works for, once it has a unit, and the agent works for that run
     /// until what it returns is dropped; `None` means that the agent is busy. While it waits for a unit it is not reserved, so
     /// that no driver is refused: if a driver comes first, the unit goes back at once. `stop` ends a measurement, whose unit goes

@@ -54,7 +54,7 @@ struct FurtherRun {
 struct AgentContact {
     /// When it answered last.
     at: Instant,
-    /// Whether its silence was told.
+    /// Whether its silence was reported.
     is_told: bool,
     /// With whom it was busy then.
     busy: Option<String>,
@@ -317,7 +317,7 @@ impl<'a> Driver<'a> {
             if stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            // Units that were reported in vain are done, or are in a moment.
+            // Units whose reports were useless are done, or are in a moment.
             let spent: BTreeSet<u32> = self.useless.keys().map(|(unit, _)| *unit).collect();
             let is_reassigned = self.exclude_measured(observer);
             if !is_reassigned && self.is_open_for_the_same_agents(&id)? {
@@ -359,7 +359,7 @@ impl<'a> Driver<'a> {
         !changed.is_empty()
     }
 
-    /// Tells agents what they must know of the run.
+    /// Sends agents what they must know of the run.
     fn announce(&self) -> Result<()> {
         let id = self.id();
         let line = encode(&self.info(&id)).context("cannot write a message")?;

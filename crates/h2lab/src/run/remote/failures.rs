@@ -7,7 +7,7 @@ use h2lab_model::fleet::AgentName;
 /// A unit that could not be measured so often, or of whose parts so many could not be used, is given up, unless all of that
 /// was one of several agents.
 const MOST_FAILURES: u32 = 3;
-/// Characters of a reason that was told before.
+/// Characters of a reason that was reported before.
 const BEGINNING: usize = 60;
 /// Cells that are named of those that failed for one reason.
 const MOST_NAMED: usize = 10;
@@ -60,12 +60,12 @@ impl Failures {
     }
 }
 
-/// The reasons that were told: they may be long, and the same for many units.
+/// The reasons that were reported: they may be long, and the same for many units.
 #[derive(Debug, Default)]
 pub(super) struct ReportedReasons(BTreeSet<String>);
 
 impl ReportedReasons {
-    /// A reason, or its beginning if it was told before.
+    /// A reason, or its beginning if it was reported before.
     pub fn brief(&mut self, why: &str) -> String {
         if self.0.insert(why.to_owned()) || why.chars().count() <= BEGINNING {
             return why.to_owned();

@@ -180,7 +180,7 @@ impl ReadyRun {
     }
 }
 
-/// The units of a run, and which of these agents can measure each; with it what the user is told of cells that are
+/// The units of a run, and which of these agents can measure each; with it what is reported of cells that are
 /// unsupported. Refuses agents that cannot make the run.
 fn queue_of(
     cards: &[AgentCard],

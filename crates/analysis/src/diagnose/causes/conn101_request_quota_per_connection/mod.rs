@@ -17,6 +17,10 @@ use h2lab_model::settings::{Knob, Role, written};
 
 /// A connection should take at least this many requests: then its handshake costs little.
 const ENOUGH: u64 = 100_000;
+/// Why the idle timeout comes before a limit of requests, where it may be either of them.
+const FIRST: &str = "look for this first: 0 ends each connection with its first request";
+/// Why a setting is the fix, where it is known to be the one.
+const SINGLE: &str = "connections end with their first request here";
 /// An idle timeout of a minute.
 const IDLE_MS: u64 = 60_000;
 
@@ -103,8 +107,11 @@ fn evidence(quota: &Quota<'_>) -> Vec<Evidence> {
 /// What to change: the server's limit, by its name if known, and the client's reaction.
 fn fixes(case: &Case<'_>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
     let goaway = quota.first.goaway;
-    let idle = case.advise(Knob::H2IdleTimeout, Some(IDLE_MS));
-    let idle = because("if it is 0, connections end with their first request", idle);
+    // An idle timeout of 0 looks like a limit of 1, and is more usual.
+    let may_be_idle = quota.requests == 1 && !is_idle_long(case);
+    let may_be_limit = !may_be_idle || !is_changed(case, limit_knob(quota));
+    let idle =
+        because(if may_be_limit { FIRST } else { SINGLE }, case.advise(Knob::H2IdleTimeout, Some(IDLE_MS)));
     let age = because("if it is their age", case.advise(Knob::ConnectionAge, Some(LONG_AGE_MS)));
     let again = Fix::new(
         "client",
@@ -119,8 +126,8 @@ fn fixes(case: &Case<'_>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
     // Over HTTP/1.1 there are as many connections as requests in flight.
     let more = more_connections(None, "they end one after another, and no request waits for the only one");
     [
-        (quota.requests == 1).then_some(idle),
-        Some(limit(case, quota)),
+        may_be_idle.then_some(idle),
+        may_be_limit.then(|| limit(case, quota, may_be_idle)),
         quota.age.map(|_| age),
         (goaway && cost.lost > 0).then_some(again),
         is_stampede(quota, cost).then_some(dials),
@@ -136,16 +143,35 @@ fn because(words: &str, fix: Fix) -> Fix {
     Fix { why: format!("{words}; {}", fix.why), ..fix }
 }
 
-/// The setting of the server that was seen, and a limit that costs little.
-fn limit(case: &Case<'_>, quota: &Quota<'_>) -> Fix {
-    let knob = if quota.first.goaway { Knob::H2Requests } else { Knob::H1Requests };
+/// The setting that limits the requests of the connections that ended.
+const fn limit_knob(quota: &Quota<'_>) -> Knob {
+    if quota.first.goaway { Knob::H2Requests } else { Knob::H1Requests }
+}
+
+/// Whether this setting of the server was changed: then it is not what still ends connections.
+fn is_changed(case: &Case<'_>, knob: Knob) -> bool {
+    case.cell().setup.changes.iter().any(|change| change.knob == knob)
+}
+
+/// Whether idle connections are known to stay open: our own configurations keep them.
+fn is_idle_long(case: &Case<'_>) -> bool {
+    let cell = case.cell();
+    let is_ours = started(cell).is_some() && (cell.sidecar.is_some() || cell.setup.config.is_none());
+    is_ours || is_changed(case, Knob::H2IdleTimeout)
+}
+
+/// The setting of the server that was seen, and a limit that costs little. It may be the idle timeout instead if `may_be_idle`.
+fn limit(case: &Case<'_>, quota: &Quota<'_>, may_be_idle: bool) -> Fix {
+    let knob = limit_knob(quota);
     let requests = u64::from(quota.requests);
     let fix = case.advise(knob, Some(ENOUGH.max(10 * requests)));
     let words = quota.words();
     if fix.has_setting() {
-        // An idle timeout of 0 looks the same, and is more usual.
         if requests == 1 {
-            return because("if it is 1, connections end with their first request", fix);
+            return because(
+                if may_be_idle { "if the idle timeout is not 0, this is 1" } else { SINGLE },
+                fix,
+            );
         }
         let written = written(&case.peer(), knob, Role::Front, requests).filter(|_| quota.is_exact());
         let written = written.map_or(String::new(), |written| format!(", which is {written} written"));

@@ -5,7 +5,8 @@ use crate::diagnose::testing::{self, Scene, says};
 use crate::diagnose::{Finding, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Outcome};
-use h2lab_model::scenario::{Cell, Sidecar, Target};
+use h2lab_model::scenario::{Cell, Change, Sidecar, Target};
+use h2lab_model::settings::Knob;
 
 fn found(record: CellRecord) -> Finding {
     testing::found("CONN101", record).expect("a finding")
@@ -99,15 +100,50 @@ fn an_end_that_costs_nothing_needs_no_setting_and_one_with_two_explanations_has_
     assert_eq!(first_two(aged()), ["keepalive_requests 100000;", "keepalive_time 3600s;"]);
 }
 
+/// The settings and reasons of the first two fixes where connections of nginx end after so many requests.
+fn first_two_of(requests: u32, start: impl Fn(&mut Cell)) -> Vec<(String, String)> {
+    let scene = Scene::ended([1_000, 2_000, 3_000, 4_000, 5_000].map(|at| (at - 30, at, requests)));
+    let mut record = scene.server_software("nginx/1.22.1").record();
+    start(&mut record.cell);
+    let fixes = found(record).fixes.into_iter().take(2);
+    let reason = |why: &str| why.split("; ").next().unwrap_or_default().to_owned();
+    fixes.map(|fix| (fix.setting, reason(&fix.why))).collect()
+}
+
 #[test]
-fn of_two_settings_that_end_connections_after_one_request_neither_is_said_to_be_the_one() {
-    let whys = |requests: u32| {
-        let scene = Scene::ended([1_000, 2_000, 3_000, 4_000, 5_000].map(|at| (at - 30, at, requests)));
-        let fixes = found(scene.server_software("nginx/1.22.1").record()).fixes;
-        fixes.into_iter().map(|fix| fix.why).filter(|why| why.starts_with("if it is "))
+fn of_two_settings_that_end_connections_after_one_request_the_more_usual_one_is_to_be_looked_for_first() {
+    let of_one = first_two_of(1, |_| {});
+    let [idle, limit] = &of_one[..] else { panic!("{of_one:?}") };
+    assert_eq!(idle.0, "keepalive_timeout 60s;");
+    assert_eq!(idle.1, super::FIRST);
+    assert_eq!(limit.0, "keepalive_requests 100000;");
+    assert_eq!(limit.1, "if the idle timeout is not 0, this is 1");
+    let of_two = first_two_of(2, |_| {});
+    assert_eq!(of_two[0].0, "keepalive_requests 100000;", "only a limit ends them after two");
+    assert!(of_two.iter().all(|(setting, _)| !setting.contains("keepalive_timeout")));
+}
+
+#[test]
+fn where_it_is_known_which_of_two_settings_it_is_only_that_one_is_named() {
+    let started = |config: Option<&str>, changed: &[Knob]| {
+        first_two_of(1, |cell| {
+            cell.target = Target::Sut { name: "nginx".to_owned() };
+            cell.setup.config = config.map(str::to_owned);
+            cell.setup.changes = changed.iter().map(|&knob| Change { knob, value: Some(100_000) }).collect();
+        })
     };
-    assert_eq!(whys(1).count(), 2);
-    assert_eq!(whys(2).count(), 0, "only a limit ends them after two");
+    let names = |config, changed: &[Knob]| -> Vec<bool> {
+        let settings = started(config, changed);
+        ["keepalive_timeout", "keepalive_requests"]
+            .map(|name| settings.iter().any(|(setting, _)| setting.starts_with(name)))
+            .to_vec()
+    };
+    assert_eq!(names(Some("nginx.conf"), &[]), [true, true], "nobody knows what it says");
+    assert_eq!(names(None, &[]), [false, true], "ours keeps idle connections open");
+    assert_eq!(names(Some("nginx.conf"), &[Knob::H2IdleTimeout]), [false, true]);
+    assert_eq!(names(Some("nginx.conf"), &[Knob::H2Requests]), [true, false]);
+    assert_eq!(started(Some("nginx.conf"), &[Knob::H2Requests])[0].1, super::SINGLE);
+    assert_eq!(started(None, &[])[0].1, super::SINGLE);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Both sides of every threshold.
 #![allow(clippy::float_cmp, reason = "counts are exact in binary")]
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, run};
+use crate::diagnose::Finding;
+use crate::diagnose::testing::{self, Scene};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Outcome};
 use h2lab_model::workload::Protocol;
@@ -11,7 +11,7 @@ use h2lab_wire::ErrorCode;
 const ANNOUNCEMENT: u32 = 0x7fff_ffff;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "CONN103")
+    testing::found("CONN103", record)
 }
 
 /// Connection 0 gets a GOAWAY at 1,000 ms with `code` and this last stream; requests with these outcomes were in flight

@@ -51,7 +51,7 @@ fn used_connections_single_spare_ones_and_pools_as_large_as_asked_for_are_none()
     for (record, is_found, why) in [
         (dials(&[(4, 2), (4, 2)]), true, "half of them are used"),
         (dials(&[(4, 3), (4, 3), (4, 3), (4, 3)]), false, "most of them are"),
-        (dials(&[(2, 1), (2, 1), (2, 1)]), false, "three in vain may be the end of a load"),
+        (dials(&[(2, 1), (2, 1), (2, 1)]), false, "three unused ones may be the end of a load"),
         (dials(&[(2, 1), (2, 1), (2, 1), (2, 1)]), true, "four are not"),
         (dials(&[(1, 0), (1, 0), (1, 0), (1, 0)]), false, "one after another"),
         (pool(3, Protocol::H2c), true, "more than were asked for"),
@@ -118,8 +118,8 @@ fn few_dials_and_pools_that_are_used_are_no_stampede_of_one_client() {
         one.ready_at = Time::from_millis(103 + u64::from(one.index));
     }
     for (record, is_found, why) in [
-        (at_once(5, 0).record(), true, "four in vain"),
-        (at_once(4, 0).record(), false, "three in vain are no habit"),
+        (at_once(5, 0).record(), true, "four needless ones"),
+        (at_once(4, 0).record(), false, "three needless ones may be chance"),
         (used(&[1]), true, "one is kept, whichever"),
         (used(&[1, 2]), false, "a pool"),
         (at_once(20, 0).allows(Some(20)).record(), true, "one would have carried all"),

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Confidence, Finding, run};
+use crate::diagnose::testing::{self, Scene};
+use crate::diagnose::{Confidence, Finding};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, CloseReason, Level, Outcome};
 use h2lab_model::workload::Protocol;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "CONN106")
+    testing::found("CONN106", record)
 }
 
 /// A connection that was idle for `idle` ms when a request was sent that hung for 10 s. Nothing came for `lasted` ms, in

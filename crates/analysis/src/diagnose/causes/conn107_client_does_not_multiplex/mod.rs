@@ -123,8 +123,8 @@ pub(in crate::diagnose) fn abandoning(case: &Case<'_>) -> Option<Finding> {
         ("connections that carried requests", used.len() as f64, "connections"),
         ("requests on them", requests, "requests"),
     ];
-    let is_habit = dials >= LEAST_ENDS && dials * 2 >= used.len();
-    (is_habit && case.is_worth(finding.cost_share)).then(|| Finding {
+    let is_frequent = dials >= LEAST_ENDS && dials * 2 >= used.len();
+    (is_frequent && case.is_worth(finding.cost_share)).then(|| Finding {
         symptom: format!(
             "the client dialled {} of {} although another one was open with no request on it; {} for theirs",
             count(dials as u64),

@@ -74,7 +74,7 @@ fn few_ends_many_requests_each_cheap_dials_and_ends_by_others_are_none() {
     let at_once = with(reconnecting(6, 10, 100), |one| one.dialled_at = Time::from_millis(900));
     for (record, is_found, why) in [
         (record(), true, "the last has no successor"),
-        (reconnecting(4, 1, 25), false, "three are no habit"),
+        (reconnecting(4, 1, 25), false, "three may be chance"),
         (reconnecting(5, 10, 100), true, "few requests each"),
         (reconnecting(5, 11, 100), false, "that is another reason"),
         (reconnecting(5, 1, 2), true, "of 25 ms and the wait, 5 % are 1.3 ms"),
@@ -121,7 +121,7 @@ fn a_dial_is_needed_while_all_connections_carry_requests_or_end() {
     let mut over_http1 = abandoned(5, 60);
     over_http1.cell.protocol = Protocol::H1;
     for (record, why) in [
-        (abandoned(4, 60), "three dials are no habit"),
+        (abandoned(4, 60), "three dials may be chance"),
         (abandoned(5, 61), "each was open when the next was dialled, and all before"),
         (ended, "the server ended it while the next was dialled"),
         (with(abandoned(5, 60), |one| one.requests = 11), "many requests each"),

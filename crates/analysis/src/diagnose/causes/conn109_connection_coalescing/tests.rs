@@ -1,26 +1,18 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Confidence, Finding, findings, run};
+use crate::diagnose::testing::{self, Scene};
+use crate::diagnose::{Confidence, Finding, findings};
 use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
 use h2lab_model::record::{CellRecord, Outcome};
 use h2lab_model::workload::Protocol;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "CONN109")
+    testing::found("CONN109", record)
 }
 
 /// `requests` requests, of which `refused` are answered with this status.
 fn scene(protocol: Protocol, requests: u32, refused: usize, status: u16) -> CellRecord {
-    let scene = (0..requests).fold(Scene::new(protocol), |scene, n| {
-        let at = 100 + u64::from(n);
-        scene.request(0, 2 * n + 1, at, at + 25, at + 25)
-    });
-    let mut record = scene.record();
-    for sample in record.samples.edit().iter_mut().take(refused) {
-        (sample.outcome, sample.status) = (Outcome::Status, status);
-    }
-    record
+    Scene::requests(protocol, requests).failing(refused, Outcome::Status, status, 0).record()
 }
 
 #[test]

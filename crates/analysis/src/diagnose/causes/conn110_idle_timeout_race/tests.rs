@@ -1,13 +1,13 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
+use crate::diagnose::testing::{self, Scene};
 use crate::diagnose::{Confidence, Finding, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Outcome};
 use h2lab_model::workload::Protocol;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "CONN110")
+    testing::found("CONN110", record)
 }
 
 /// One request on each connection, and after the given idle time in ms another one, which fails when the server closes

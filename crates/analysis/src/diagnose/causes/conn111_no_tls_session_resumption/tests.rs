@@ -1,13 +1,13 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::{Scene, says};
-use crate::diagnose::{Finding, run};
+use crate::diagnose::Finding;
+use crate::diagnose::testing::{self, Scene, says};
 use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "CONN111")
+    testing::found("CONN111", record)
 }
 
 /// A first connection, then `full` and `resumed` ones, one second apart. TLS takes `tls` ms on each after TCP is

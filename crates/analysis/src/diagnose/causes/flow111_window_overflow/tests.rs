@@ -1,7 +1,7 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Confidence, Finding, run};
+use crate::diagnose::testing::{self, Scene};
+use crate::diagnose::{Confidence, Finding};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Outcome};
 use h2lab_model::workload::Protocol;
@@ -12,20 +12,12 @@ use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 const MOST: u32 = i32::MAX as u32;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "FLOW111")
+    testing::found("FLOW111", record)
 }
 
 /// Ten requests, of which `failed` end with this outcome and code; no frames.
 fn scene(failed: usize, outcome: Outcome, code: u32, body_bytes: u64) -> CellRecord {
-    let scene = (0..10_u32).fold(Scene::new(Protocol::H2c), |scene, n| {
-        let at = 100 + u64::from(n);
-        scene.request(0, 2 * n + 1, at, at + 25, at + 25)
-    });
-    let mut record = scene.record();
-    for sample in record.samples.edit().iter_mut().take(failed) {
-        (sample.status, sample.first_byte_at) = (0, Time::NEVER);
-        (sample.outcome, sample.code) = (outcome, code);
-    }
+    let mut record = Scene::requests(Protocol::H2c, 10).failing(failed, outcome, 0, code).record();
     record.frames.clear();
     record.cell.work.body_bytes = body_bytes;
     record

@@ -1,12 +1,12 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::{Scene, says};
-use crate::diagnose::{Finding, run};
+use crate::diagnose::Finding;
+use crate::diagnose::testing::{self, Scene, says};
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "FRAME102")
+    testing::found("FRAME102", record)
 }
 
 /// `frames` DATA frames of `length` bytes including their headers, received within one second for `requests` requests;

@@ -1,13 +1,13 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::{Scene, says};
+use crate::diagnose::testing::{self, Scene, says};
 use crate::diagnose::{Finding, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, ServerSummary};
 use h2lab_model::workload::{Arrival, Protocol};
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "HOST102")
+    testing::found("HOST102", record)
 }
 
 /// Two requests of 50 ms each, sent `late` ms after they were due, by a generator whose thread worked for `busy_ms` of

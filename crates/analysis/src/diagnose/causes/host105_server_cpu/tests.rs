@@ -1,13 +1,13 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::{Scene, says};
-use crate::diagnose::{Confidence, Finding, findings, run};
+use crate::diagnose::testing::{self, Scene, says};
+use crate::diagnose::{Confidence, Finding, findings};
 use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
 use h2lab_model::record::{CellRecord, RunDelay, ServerSummary};
 use h2lab_model::workload::Protocol;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "HOST105")
+    testing::found("HOST105", record)
 }
 
 /// One response after 25 ms and one after `slow` ms, of a server that used `cpu_ms` ms of CPU time in 1,000 ms.

@@ -1,7 +1,7 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Confidence, Finding, run};
+use crate::diagnose::testing::{self, Scene};
+use crate::diagnose::{Confidence, Finding};
 use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
@@ -9,7 +9,7 @@ use h2lab_wire::StreamId;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "HPACK101")
+    testing::found("HPACK101", record)
 }
 
 /// `requests` requests, one every 100 ms, with fields of 2,000 bytes in field blocks of `sent` bytes, to a server with

@@ -1,13 +1,13 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Confidence, Finding, run};
+use crate::diagnose::testing::{self, Scene};
+use crate::diagnose::{Confidence, Finding};
 use h2lab_base::text::PeerText;
 use h2lab_model::record::{CellRecord, Outcome};
 use h2lab_model::workload::Protocol;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "LIMIT102")
+    testing::found("LIMIT102", record)
 }
 
 /// A connection with `requests` requests, of which the client has reset `resets`, and that ends with this code and

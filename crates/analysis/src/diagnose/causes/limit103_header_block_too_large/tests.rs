@@ -1,27 +1,20 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Confidence, Finding, run};
+use crate::diagnose::testing::{self, Scene};
+use crate::diagnose::{Confidence, Finding};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, GoAwayRecord, Outcome};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::h2::setting;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "LIMIT103")
+    testing::found("LIMIT103", record)
 }
 
 /// `requests` requests with fields of `bytes`, of which `failed` end with this status, outcome and code.
 fn scene(requests: u32, failed: usize, bytes: u64, status: u16, outcome: Outcome, code: u32) -> CellRecord {
-    let scene = (0..requests).fold(Scene::new(Protocol::H2), |scene, n| {
-        let at = 100 + u64::from(n);
-        scene.request(0, 2 * n + 1, at, at + 25, at + 25)
-    });
+    let scene = Scene::requests(Protocol::H2, requests).failing(failed, outcome, status, code);
     let mut record = scene.record();
-    for sample in record.samples.edit().iter_mut().take(failed) {
-        (sample.status, sample.outcome, sample.code) = (status, outcome, code);
-        sample.first_byte_at = if status == 0 { Time::NEVER } else { sample.first_byte_at };
-    }
     let counters = &mut record.connections[0].counters;
     (counters.requests, counters.headers_plain) = (requests.into(), bytes * u64::from(requests));
     record

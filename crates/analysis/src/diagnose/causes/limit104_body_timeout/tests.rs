@@ -1,6 +1,6 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
+use crate::diagnose::testing::{self, Scene};
 use crate::diagnose::{Confidence, Finding, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, GoAwayRecord, Outcome};
@@ -9,7 +9,7 @@ use h2lab_wire::StreamId;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "LIMIT104")
+    testing::found("LIMIT104", record)
 }
 
 /// 1,000 bytes of a body.

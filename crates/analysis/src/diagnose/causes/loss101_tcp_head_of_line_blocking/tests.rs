@@ -1,7 +1,7 @@
 //! Both sides of every threshold. The link's round trip is 25 ms, so the least stall is 12.5 ms and the slack 6.25 ms.
 #![allow(clippy::float_cmp, reason = "counts and halves of milliseconds are exact in binary")]
 
-use crate::diagnose::testing::Scene;
+use crate::diagnose::testing::{self, Scene};
 use crate::diagnose::{Confidence, Finding, findings, run};
 use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
 use h2lab_model::Fix;
@@ -15,7 +15,7 @@ const UP: Direction = Direction::Up;
 const DOWN: Direction = Direction::Down;
 
 fn finding(scene: Scene) -> Option<Finding> {
-    run(&[scene.record()]).into_iter().find(|finding| finding.rule == "LOSS101")
+    testing::found("LOSS101", scene.record())
 }
 
 fn value(finding: &Finding, what: &str) -> f64 {
@@ -68,7 +68,7 @@ fn long_bodies(bytes: u64, is_bulk: bool) -> Option<Finding> {
     record.generator.level = Level::Full;
     record.cell.work.bulk = is_bulk;
     record.samples.edit().iter_mut().for_each(|sample| sample.body_bytes = bytes);
-    run(&[record]).into_iter().find(|finding| finding.rule == "LOSS101")
+    testing::found("LOSS101", record)
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn drops_of_a_full_queue_make_no_lossy_path() {
         let mut dropped = record.packets.iter_mut().filter(|packet| packet.fate == PacketFate::Lost);
         dropped.next().expect("there are two").fate = PacketFate::TailDropped;
         dropped.next().expect("there are two").fate = fate;
-        run(&[record]).into_iter().find(|finding| finding.rule == "LOSS101").expect("a finding")
+        testing::found("LOSS101", record).expect("a finding")
     };
     let full = of(PacketFate::TailDropped);
     assert!(full.symptom.ends_with("began at 1 drop at a full queue"), "{}", full.symptom);
@@ -287,7 +287,7 @@ fn without_recorded_frames_the_answers_show_the_stall_if_all_requests_were_recor
         let mut record = live(160, false).request(0, 7, 300, 325, 325).record();
         record.frames.clear();
         record.generator.level = level;
-        run(&[record]).into_iter().find(|finding| finding.rule == "LOSS101")
+        testing::found("LOSS101", record)
     };
     assert_eq!(found(Level::Full).expect("a finding").confidence, Confidence::Inferred);
     assert_eq!(found(Level::Tail), None, "what was not recorded may have come in between");
@@ -357,7 +357,7 @@ fn behind_a_sidecar(is_lost: bool, other: Option<u64>) -> Option<Finding> {
     let scene = other.into_iter().fold(scene, |scene, at| scene.deliver(Direction::Down, 10, at, 700));
     let mut record = scene.record();
     record.cell.sidecar = Some(Sidecar { name: "haproxy".to_owned(), warm_pool: 3, max_connections: 3 });
-    crate::diagnose::run(&[record]).into_iter().find(|finding| finding.rule == "LOSS101")
+    testing::found("LOSS101", record)
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, run};
+use crate::diagnose::Finding;
+use crate::diagnose::testing::{self, Scene};
 use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, PacketFate};
@@ -12,7 +12,7 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "LOSS102")
+    testing::found("LOSS102", record)
 }
 
 /// `bodies` responses arrive from the 125th to the 325th millisecond over a path of 25 ms. The server's congestion

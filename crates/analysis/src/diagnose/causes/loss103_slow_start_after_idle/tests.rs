@@ -1,13 +1,13 @@
 //! When an idle time makes a congestion window smaller, and what looks the same.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, run};
+use crate::diagnose::Finding;
+use crate::diagnose::testing::{self, Scene};
 use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "LOSS103")
+    testing::found("LOSS103", record)
 }
 
 /// `count` bodies of 64 KiB on one connection, with `idle` ms without traffic between them; each takes `took` ms over a

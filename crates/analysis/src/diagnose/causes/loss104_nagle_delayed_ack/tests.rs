@@ -1,7 +1,7 @@
 //! When a server waits for a delayed acknowledgement, and when it has nothing to send.
 
-use crate::diagnose::testing::{Scene, says};
-use crate::diagnose::{Confidence, Finding, findings, run};
+use crate::diagnose::testing::{self, Scene, says};
+use crate::diagnose::{Confidence, Finding, findings};
 use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, PacketFate};
@@ -9,7 +9,7 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::{Direction, FrameKind};
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "LOSS104")
+    testing::found("LOSS104", record)
 }
 
 /// `count` responses over a round trip of 25 ms. Each body arrives `after` ms after its head, and a bare

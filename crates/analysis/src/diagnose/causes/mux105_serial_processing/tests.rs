@@ -1,12 +1,12 @@
 //! When a server processes the requests of a connection one after another, and what looks the same.
 
-use crate::diagnose::testing::Scene;
+use crate::diagnose::testing::{self, Scene};
 use crate::diagnose::{Finding, run};
 use h2lab_model::record::{CellRecord, ServerSummary};
 use h2lab_model::workload::Protocol;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "MUX105")
+    testing::found("MUX105", record)
 }
 
 /// `count` requests, one every `every` ms, for a server with `workers` workers, each of which takes `work` ms for one;

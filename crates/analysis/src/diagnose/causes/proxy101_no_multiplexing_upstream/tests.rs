@@ -1,13 +1,13 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, run};
+use crate::diagnose::Finding;
+use crate::diagnose::testing::{self, Scene};
 use h2lab_model::record::{CellRecord, OriginCounts, ServerSummary};
 use h2lab_model::scenario::Target;
 use h2lab_model::workload::Protocol;
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "PROXY101")
+    testing::found("PROXY101", record)
 }
 
 /// Two connections, each with a request all the time.

@@ -1,27 +1,18 @@
 //! Both sides of every threshold.
 
-use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, run};
+use crate::diagnose::Finding;
+use crate::diagnose::testing::{self, Scene};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, GoAwayRecord, Outcome};
 use h2lab_model::workload::{MixEntry, Protocol};
 
 fn finding(record: CellRecord) -> Option<Finding> {
-    run(&[record]).into_iter().find(|finding| finding.rule == "SEC102")
+    testing::found("SEC102", record)
 }
 
 /// `requests` requests, of which `failed` end with this outcome and code.
 fn scene(requests: u32, failed: usize, outcome: Outcome, code: u32) -> CellRecord {
-    let scene = (0..requests).fold(Scene::new(Protocol::H2), |scene, n| {
-        let at = 100 + u64::from(n);
-        scene.request(0, 2 * n + 1, at, at + 25, at + 25)
-    });
-    let mut record = scene.record();
-    for sample in record.samples.edit().iter_mut().take(failed) {
-        (sample.status, sample.first_byte_at) = (0, Time::NEVER);
-        (sample.outcome, sample.code) = (outcome, code);
-    }
-    record
+    Scene::requests(Protocol::H2, requests).failing(failed, outcome, 0, code).record()
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn a_run_whose_requests_were_all_refused_has_a_record() {
     assert!(captured(false).records.is_empty() && noted(&captured(false), "2 requests were refused"));
 }
 
-/// What is told of an upload with a `content-length` of 5 and a body of `bytes`, sent completely or not, that the server
+/// What is reported of an upload with a `content-length` of 5 and a body of `bytes`, sent completely or not, that the server
 /// resets with this code.
 fn reset_upload(is_run: bool, bytes: usize, is_sent: bool, code: ErrorCode) -> String {
     let mut scene = asked(is_run, &[]);

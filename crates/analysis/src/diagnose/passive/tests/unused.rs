@@ -37,6 +37,6 @@ fn connections_that_carry_no_byte_are_a_stampede_of_a_client_that_was_alone() {
     for used in [0, 2, 4] {
         assert_eq!(found(own(), 5, used), (5, true), "whichever of them is used");
     }
-    assert_eq!(found(own(), 4, 3), (4, false), "three in vain");
+    assert_eq!(found(own(), 4, 3), (4, false), "three needless ones may be chance");
     assert_eq!(found(Capture::new(""), 5, 0), (1, false), "they may be of anybody");
 }

@@ -121,7 +121,7 @@ mod tests {
                 if is_told {
                     running.begin(Time::ZERO);
                 }
-                // One that was told may have ended by now.
+                // One that was released may have ended by now.
                 let (is_ended, is_planned) = waited(&gate, &running, false);
                 assert!(is_ended != is_told && (is_planned || is_told));
                 let result = loading.join().unwrap().unwrap().close();
