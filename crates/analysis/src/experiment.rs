@@ -400,6 +400,22 @@ impl Experiment {
         knobs.iter().filter(|(cell, _)| !is_over && is_open(*cell)).cloned().collect()
     }
 
+    /// Of these open changes, those to measure next: where some look as if they help, those of at least half of the largest
+    /// effect, in its logarithm; the others wait until these are decided. A budget for two rounds of all changes decides
+    /// none of them; each change has its own share of the chance of a false claim, whenever it is measured.
+    pub fn promising(&self, mut open: Vec<(u32, Knob)>) -> Vec<(u32, Knob)> {
+        let gain = |cell: u32| {
+            let trial = self.trials.iter().find(|trial| trial.cell == cell)?;
+            Some(trial.effect?.ratio.ln())
+        };
+        let gains: Option<Vec<f64>> = open.iter().map(|(cell, _)| gain(*cell)).collect();
+        let best = gains.map_or(0.0, |gains| gains.into_iter().fold(0.0, f64::max));
+        if best >= EFFECT.ln() {
+            open.retain(|(cell, _)| gain(*cell).is_some_and(|gain| gain >= best / 2.0));
+        }
+        open
+    }
+
     /// Whether the subject is known to be no worse than its twin: then there is nothing to look for.
     pub fn is_healthy(&self) -> bool {
         self.verdict.as_ref().is_some_and(CellVerdict::is_no_slower)

@@ -25,8 +25,12 @@ impl Fix {
         Self { product: product.to_owned(), setting: setting.to_owned(), why: why.into(), wish: None }
     }
 
-    /// `nginx: keepalive_requests 100000; - connections end after 20 requests here`.
+    /// `nginx: keepalive_requests 100000; - connections end after 20 requests here`; without a setting
+    /// `Undertow: we know of no setting of Undertow for Early Hints (103)`.
     pub fn line(&self) -> String {
+        if !self.has_setting() {
+            return format!("{}: {}", self.product, self.why);
+        }
         format!("{}: {} - {}", self.product, self.setting, self.why)
     }
 

@@ -502,9 +502,19 @@ impl Diagnosis<'_> {
     }
 
     /// The findings about the subject, as the experiment leaves them: those whose cause a change took away are
-    /// confirmed; those for which every change was without effect say so, and have only the fixes that were not tried.
+    /// confirmed; those for which every change was without effect say so, have only the fixes that were not tried, and come
+    /// last if no change had any.
     pub(super) fn own_findings(&self) -> Vec<Finding> {
-        self.findings().map(|finding| self.own(finding)).collect()
+        let mut findings: Vec<&Finding> = self.findings().collect();
+        findings.sort_by_key(|finding| self.is_disproved(finding));
+        findings.into_iter().map(|finding| self.own(finding)).collect()
+    }
+
+    /// Whether each change that takes the finding's cause away was measured, and none had an effect.
+    fn is_disproved(&self, finding: &Finding) -> bool {
+        let tried = self.experiment.without_effect(&finding.rule);
+        let is_refuted = |trial: &&Trial| trial.outcome == Outcome::Refuted;
+        !finding.of_failures && !tried.is_empty() && tried.iter().all(is_refuted)
     }
 
     /// A finding as the experiment leaves it.

@@ -241,6 +241,30 @@ fn what_a_look_has_decided_stays_decided_whatever_later_rounds_show() {
 }
 
 #[test]
+fn changes_that_look_as_if_they_help_are_measured_before_the_others() {
+    let knobs: Vec<(u32, Knob)> =
+        vec![(2, Knob::Connections(4)), (3, Knob::LongFrames), (4, Knob::LargeWindows), (5, Knob::Huffman)];
+    let next = |ratios: &[Option<f64>]| {
+        let effect = |ratio: f64| Effect { ratio, low: 0.1, high: 10.0, before: 1.0, after: 1.0 / ratio };
+        let trial = |((cell, knob), ratio): (&(u32, Knob), &Option<f64>)| Trial {
+            knob: knob.clone(),
+            cell: *cell,
+            rounds: 1,
+            effect: ratio.map(effect),
+            outcome: Outcome::Undecided,
+            closes: None,
+        };
+        let trials = knobs.iter().zip(ratios).map(trial).collect();
+        let experiment = Experiment { trials, ..Experiment::unmeasured() };
+        experiment.promising(knobs.clone()).into_iter().map(|(cell, _)| cell).collect::<Vec<_>>()
+    };
+    assert_eq!(next(&[Some(4.0), Some(2.1), Some(1.9), Some(0.5)]), [2, 3]);
+    assert_eq!(next(&[Some(1.05), Some(1.0), Some(0.5), Some(1.0)]), [2, 3, 4, 5], "none of them does");
+    assert_eq!(next(&[Some(4.0), None, Some(1.0), Some(1.0)]), [2, 3, 4, 5], "of one nothing is known");
+    assert_eq!(next(&[]), [2, 3, 4, 5], "before the first round");
+}
+
+#[test]
 fn without_a_twin_the_first_rounds_choose_the_metric() {
     let setup = Setup { twin: None, hop: None, ..setup() };
     let metric = |rounds: u32| {

@@ -214,4 +214,9 @@ fn a_known_product_without_an_entry_is_never_given_a_guess() {
     let fix = advise(&Peer::started("undertow"), wish(Knob::EarlyHints, Role::Front, None));
     assert_eq!(fix.setting, NOT_KNOWN);
     assert_eq!(fix.why, "we know of no setting of Undertow for Early Hints (103)");
+    assert!(
+        fix.line().ends_with(": we know of no setting of Undertow for Early Hints (103)"),
+        "{}",
+        fix.line()
+    );
 }

@@ -94,7 +94,8 @@ impl Diagnosis<'_> {
     /// The causes, the most important first. What a change takes away without a finding for it comes last, if it is one cause alone.
     /// Observations are none.
     pub(crate) fn causes(&self) -> Vec<CauseDocument> {
-        let findings: Vec<&Finding> = self.findings().filter(|finding| !finding.is_observation()).collect();
+        let findings = self.own_findings();
+        let findings: Vec<&Finding> = findings.iter().filter(|finding| !finding.is_observation()).collect();
         let mut causes: Vec<CauseDocument> = Vec::new();
         let mut add = |id: &str, confidence: &str, closes: Option<f64>| {
             if causes.iter().all(|cause| cause.id != id) {

@@ -1,3 +1,7 @@
+//! What a diagnosis says of an experiment.
+
+mod fixes;
+
 use super::remedy::Fixing;
 use super::*;
 use crate::testing::Fixture;
@@ -748,68 +752,4 @@ fn each_cause_without_a_rule_is_listed_under_what_it_needs_where_there_is_someth
     let healthy = diagnosis(&fixture, &experiment, subject);
     assert!(healthy.document().unchecked.is_empty());
     assert!(healthy.ruled_out().iter().all(|line| !line.contains("a view of the server")));
-}
-
-#[test]
-fn a_finding_whose_changes_were_all_without_effect_says_so_and_has_only_the_fixes_that_were_not_tried() {
-    let mut fixture = Fixture::new();
-    let subject = fixture.findings[0].cell;
-    let wish = Wish { knob: settings::Knob::UpstreamConnections, role: Role::Client, value: Some(16) };
-    fixture.findings[0].fixes[0].wish = Some(wish);
-    let not_tried = Fix::new("nginx", "listen 443 quic", "streams that do not wait for one another");
-    fixture.findings[0].fixes.push(not_tried.clone());
-    let before = fixture.findings[0].clone();
-    let tried = |fixture: &Fixture, outcomes: [Outcome; 2]| {
-        let [first, second] = outcomes;
-        let trials = vec![
-            trial(Knob::Connections(4), first, 1.0),
-            trial(Knob::Connections(16), second, 0.8),
-            trial(Knob::LongFrames, Outcome::Refuted, 1.0),
-        ];
-        Experiment { trials, ..experiment(fixture) }
-    };
-    let refuted = tried(&fixture, [Outcome::Refuted, Outcome::Worse]);
-    let own = diagnosis(&fixture, &refuted, subject).own_findings().remove(0);
-    assert_eq!(own.fixes, [not_tried]);
-    let told = "; tried here: no effect of 15 % or more with 4 connections; worse here with 16 connections";
-    assert_eq!(own.cost, format!("{}{told}", before.cost.trim_end_matches('.')));
-    let sarif = diagnosis(&fixture, &refuted, subject).sarif();
-    let message = sarif["runs"][0]["results"][0]["message"]["text"].as_str().expect("text");
-    assert!(message.contains("\nrefuted: 4 connections") && !message.contains("fix, client"), "{message}");
-    assert!(message.contains("fix, nginx: listen 443 quic"), "{message}");
-    let open = tried(&fixture, [Outcome::Refuted, Outcome::Undecided]);
-    assert_eq!(diagnosis(&fixture, &open, subject).own_findings(), std::slice::from_ref(&before));
-    // Response times do not disprove what costs failed requests.
-    fixture.findings[0].of_failures = true;
-    assert_eq!(diagnosis(&fixture, &refuted, subject).own_findings()[0].fixes, before.fixes);
-}
-
-#[test]
-fn of_two_settings_of_which_one_was_shown_to_help_and_the_other_was_not_only_that_one_is_named() {
-    let mut fixture = Fixture::new();
-    let subject = fixture.findings[0].cell;
-    let [idle, limit] = [settings::Knob::H2IdleTimeout, settings::Knob::H2Requests];
-    let fix = |knob, words: &str| Fix {
-        wish: Some(Wish { knob, role: Role::Front, value: Some(1) }),
-        ..Fix::new("nginx", words, "why")
-    };
-    fixture.findings[0].fixes =
-        vec![fix(idle, "keepalive_timeout 60s;"), fix(limit, "keepalive_requests 9;")];
-    let tried = |of_idle: Outcome| {
-        let setting = |knob| {
-            let causes = vec!["LOSS101".to_owned()];
-            Knob::Server(ServerSetting {
-                change: Change { knob, value: Some(1) },
-                words: String::new(),
-                causes,
-            })
-        };
-        let trials = vec![trial(setting(idle), of_idle, 1.0), trial(setting(limit), Outcome::Confirmed, 2.0)];
-        let experiment = Experiment { trials, ..experiment(&fixture) };
-        let diagnosis = diagnosis(&fixture, &experiment, subject);
-        (diagnosis.own_findings().remove(0).fixes.len(), diagnosis.answer().join(" "))
-    };
-    let (named, said) = tried(Outcome::Refuted);
-    assert!(named == 1 && said.contains(" Change: keepalive_requests 9; (nginx)."), "{named}: {said}");
-    assert_eq!(tried(Outcome::Undecided).0, 2);
 }

@@ -168,9 +168,9 @@ impl<'a> Plan<'a> {
             }
             self.knobs = self.suspects(run);
         }
-        // All rounds since then have every open change.
         let made = round - FIRST_ROUNDS;
         let open = if is_spent { Vec::new() } else { experiment.open(&self.knobs, made) };
+        let open = experiment.promising(open);
         if open.is_empty() { Vec::new() } else { self.round(round, &open) }
     }
 

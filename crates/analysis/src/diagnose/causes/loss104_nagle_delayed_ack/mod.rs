@@ -116,7 +116,9 @@ fn withheld(repetition: &Repetition<'_>) -> Vec<Pause> {
     let of = |sample: Sample| {
         let (begin, at) = (sample.sent_at + rtt, sample.first_byte_at);
         let length = at.since(begin);
-        if !at.happened() || !sample.sent_at.happened() || length <= SHORT {
+        // One that was sent again is late for that reason.
+        let is_first = sample.sent_at.happened() && sample.replays == 0;
+        if !at.happened() || !is_first || length <= SHORT {
             return None;
         }
         // If a response was in flight when this request was sent, its acknowledgement is delayed from its arrival on.

@@ -99,20 +99,23 @@ fn against_http1(record: CellRecord, conclusion: Conclusion) -> Vec<Finding> {
 #[test]
 fn a_response_that_comes_with_the_answer_to_the_next_request_was_held_back_whole() {
     // The round trip is 25 ms, a request is sent every 52 ms, and its response comes `late` ms later than one of the next could.
-    let of = |late: u64, conclusion| {
+    let of_sent = |late: u64, conclusion, replays: u8| {
         let mut scene = Scene::new(Protocol::H2c);
         for n in 0..30 {
             let sent = 100 + 52 * u64::from(n);
             let came = sent + 52 + 25 + late;
             scene = scene.request(0, 2 * n + 1, sent, came, came);
         }
-        let record = scene.record();
+        let mut record = scene.record();
+        record.samples.edit().iter_mut().for_each(|sample| sample.replays = replays);
         against_http1(record, conclusion).into_iter().find(|finding| finding.rule == "LOSS104")
     };
+    let of = |late: u64, conclusion| of_sent(late, conclusion, 0);
     let found = of(0, Conclusion::Slower).expect("a finding");
     assert!(found.symptom.starts_with("29 pauses before a response, 52 ms on average"), "{}", found.symptom);
     assert_eq!(of(6, Conclusion::Slower), None, "it comes after another time");
     assert_eq!(of(0, Conclusion::NoDifference), None, "HTTP/1.1 is no quicker: the server takes that long");
+    assert_eq!(of_sent(0, Conclusion::Slower, 1), None, "they were sent again");
 }
 
 #[test]

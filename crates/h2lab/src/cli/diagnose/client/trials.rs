@@ -92,6 +92,7 @@ impl Runs<'_> {
             if open.is_empty() || is_spent() {
                 return (experiment, false);
             }
+            let open = experiment.promising(open);
             let changed = open.iter().map(|(index, knob)| Cell { index: *index, ..knob.apply(ours) });
             let cells: Vec<Cell> = std::iter::once(ours.clone()).chain(changed).collect();
             for cell in plan::in_round(cells, round) {
