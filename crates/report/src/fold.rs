@@ -1,5 +1,5 @@
-//! A table as a terminal has room for it: in columns, or, on a terminal that is narrower than tables are, a block of lines for
-//! each row.
+//! A table as a terminal has room for it: in columns, or, on a terminal that is narrower than tables are or than most columns of
+//! this one, a block of lines for each row.
 
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column};
@@ -19,7 +19,7 @@ pub(super) struct Folded {
 
 /// The table in this style. Its rows have no colour; a block begins with the first figure of its row, in bold.
 pub(super) fn fold(columns: &[Column], rows: &[Vec<String>], style: TextStyle) -> Folded {
-    if style.is_narrow() {
+    if style.is_narrow() || table::is_too_wide(columns, rows, style.limit()) {
         let folded = |row: &Vec<String>| {
             let figures = columns.iter().zip(row).skip(1).filter(|(_, figure)| !figure.is_empty());
             block(&row[0], figures.map(|(column, figure)| line(column, figure)), style)
@@ -93,6 +93,13 @@ mod tests {
             assert_eq!(wide.header.len(), 2, "{:?}", wide.header);
             assert!(wide.rows.iter().all(|row| !row.contains('\n')), "{:?}", wide.rows);
         }
+        let long = [["a".repeat(58).as_str(), "1", "2", "3", "4", "5"].map(str::to_owned).to_vec()];
+        let folded = fold(&COLUMNS, &long, TextStyle { width: 60, ..TextStyle::default() });
+        assert!(
+            folded.note.is_none() && folded.rows[0].contains("\n  p50: 2 ms"),
+            "most have no room: {:?}",
+            folded.rows
+        );
         let rows = [vec!["h1".to_owned(), "1".to_owned()]];
         let without_units = fold(&[name("cell"), number("n", "")], &rows, TextStyle::default());
         assert_eq!(without_units.header, ["cell  n"]);

@@ -86,6 +86,11 @@ pub(super) fn left_out(columns: &[Column], rows: &[Vec<String>], limit: usize) -
     (!names.is_empty()).then(|| format!("Omitted, too wide: {}.", names.join(", ")))
 }
 
+/// Whether [`lay_out`] leaves out more columns than it keeps.
+pub(super) fn is_too_wide(columns: &[Column], rows: &[Vec<String>], limit: usize) -> bool {
+    kept(columns, &widths(columns, rows), limit).len() * 2 < columns.len()
+}
+
 /// Lines of a table: two of header, then one per row. Columns are two spaces apart, one if it would be wider than
 /// `limit` otherwise. Those for which there is no room even then are left out, by their rank.
 pub(super) fn lay_out(columns: &[Column], rows: &[Vec<String>], limit: usize) -> Vec<String> {

@@ -8,7 +8,7 @@ use h2lab_model::record::testing::{Model, cell, one_repetition, run};
 use h2lab_model::scenario::Cell;
 use h2lab_model::workload::{Arrival, Protocol};
 
-use super::{Experiment, FIRST_ROUNDS, LOOKS, Outcome, Setup};
+use super::{Experiment, FIRST_ROUNDS, LOOKS, Outcome, Setup, Trial};
 
 /// How much a run tries.
 #[derive(Clone, Copy)]
@@ -56,7 +56,7 @@ const SHAPES: [Shape; 5] = [
 ];
 
 /// Whether a run claims an effect in any of its looks. All cells are the same cell with other seeds, and the rounds are those of
-/// `diagnose`: first the unchanged cell alone, then each change until it is decided.
+/// `diagnose`: first the unchanged cell alone, then the changes until they are decided, those that look as if they help first.
 fn claims_an_effect(seed: u64, shape: &Shape, size: Size) -> bool {
     let (protocol, connections) = shape.kind;
     let mut subject = Cell { seed: 1_000 + 131 * seed, ..cell(0, 0, protocol, connections, 0.03) };
@@ -64,24 +64,25 @@ fn claims_an_effect(seed: u64, shape: &Shape, size: Size) -> bool {
     subject.work.arrival = shape.arrival;
     let changed = |n: u32| Cell { index: n, seed: subject.seed + 7_919 * u64::from(n), ..subject.clone() };
     let measure = |n: u32, round: u32| one_repetition(&changed(n), round, &shape.model);
-    let knobs = (1..=size.knobs).map(|n| (n, Knob::Connections(n))).collect();
-    let setup = Setup { subject: 0, twin: None, direct: None, hop: None, knobs };
+    let knobs: Vec<(u32, Knob)> = (1..=size.knobs).map(|n| (n, Knob::Connections(n))).collect();
+    let setup = Setup { subject: 0, twin: None, direct: None, hop: None, knobs: knobs.clone() };
     let mut record: RunRecord = run(Vec::new());
     record.seed = seed;
     record.repetitions.extend((0..FIRST_ROUNDS).map(|round| measure(0, round)));
-    let mut open: Vec<u32> = (1..=size.knobs).collect();
-    for seen in 1..=size.rounds {
-        let round = FIRST_ROUNDS + seen - 1;
+    let mut next = knobs.clone();
+    for made in 1..=size.rounds {
+        let round = FIRST_ROUNDS + made - 1;
         record.repetitions.push(measure(0, round));
-        record.repetitions.extend(open.iter().map(|&n| measure(n, round)));
-        if !LOOKS.contains(&seen) {
-            continue;
-        }
-        let trials = Experiment::of(&record, &setup).map(|experiment| experiment.trials).unwrap_or_default();
-        if trials.iter().any(|trial| matches!(trial.outcome, Outcome::Confirmed | Outcome::Worse)) {
+        record.repetitions.extend(next.iter().map(|(n, _)| measure(*n, round)));
+        let Some(experiment) = Experiment::of(&record, &setup) else { return false };
+        let is_claim = |trial: &Trial| {
+            let is_look = LOOKS.contains(&trial.rounds) || made == size.rounds;
+            is_look && matches!(trial.outcome, Outcome::Confirmed | Outcome::Worse)
+        };
+        if experiment.trials.iter().any(is_claim) {
             return true;
         }
-        open.retain(|&n| trials.iter().any(|trial| trial.cell == n && !trial.outcome.is_final()));
+        next = experiment.promising(experiment.open(&knobs, made));
     }
     false
 }
