@@ -237,7 +237,7 @@ fn document(seed: u64, link: LinkSpec, done: CommandsResult) -> LinkCommandDocum
 fn warnings(done: &CommandsResult) -> Vec<String> {
     let mut all = Vec::new();
     if done.was_deaf {
-        all.push("nothing listened on the server's side when the client started".to_owned());
+        all.push("nothing listened on the server's side, loopback apart, when the client started".to_owned());
     }
     if let Some(CommandEnd::Itself(status)) = done.server {
         all.push(format!("the server's command exited before the client's ({status})"));

@@ -378,7 +378,8 @@ impl Server {
     }
 }
 
-/// The TCP listeners and the UDP sockets with a port in the calling thread's network namespace: kind, local address, inode.
+/// The TCP listeners and the UDP sockets with a port in the calling thread's network namespace: kind, local address, inode. Those of
+/// loopback addresses are left out: a backend listens before the proxy in front of it, and the client does not reach it.
 fn listeners() -> BTreeSet<String> {
     let of_kind = |kind: &'static str| {
         let table = std::fs::read_to_string(format!("/proc/thread-self/net/{kind}")).unwrap_or_default();
@@ -394,7 +395,25 @@ fn listeners() -> BTreeSet<String> {
 fn is_listener(line: &str, is_udp: bool) -> bool {
     let mut columns = line.split_whitespace().skip(1);
     let (local, state) = (columns.next().unwrap_or_default(), columns.nth(1));
-    if is_udp { local.rsplit_once(':').is_some_and(|(_, port)| port != "0000") } else { state == Some("0A") }
+    let Some((address, port)) = local.rsplit_once(':').filter(|(address, _)| !is_loopback(address)) else {
+        return false;
+    };
+    if is_udp { !address.is_empty() && port != "0000" } else { state == Some("0A") }
+}
+
+/// Whether an address is one of loopback: 32-bit words in the machine's order, `0100007F` and `…01000000`.
+fn is_loopback(address: &str) -> bool {
+    let word = |at: usize| address.get(at..at + 8).and_then(|word| u32::from_str_radix(word, 16).ok());
+    let is_v4 = |at: usize| word(at).is_some_and(|word| word.to_ne_bytes()[0] == 127);
+    match address.len() {
+        8 => is_v4(0),
+        32 => {
+            let starts = |with: [u32; 3]| [0, 8, 16].map(word) == with.map(Some);
+            starts([0, 0, u32::from_ne_bytes([0, 0, 0xFF, 0xFF])]) && is_v4(24)
+                || starts([0; 3]) && word(24) == Some(u32::from_ne_bytes([0, 0, 0, 1]))
+        }
+        _ => false,
+    }
 }
 
 /// The exit code of a status, as in the shell: 128 and the signal's number after a signal.
@@ -416,6 +435,13 @@ mod tests {
         assert!(is_listener(&line("07"), true), "a UDP socket is always in this state");
         assert!(!is_listener("   0: 00000000:0000 00000000:0000 07", true), "no port yet");
         assert!(!is_listener("", false) && !is_listener("", true));
+        let at = |address: &str| is_listener(&line("0A").replace("0200090A", address), false);
+        let [any, loopback, mapped] = [[0; 4], [127, 0, 0, 1], [127, 0, 0, 9]]
+            .map(|octets| format!("{:08X}", u32::from_ne_bytes(octets)));
+        let tail = |octets| format!("{:08X}", u32::from_ne_bytes(octets));
+        assert!(at(&any) && !at(&loopback), "a backend behind a proxy that does not listen yet");
+        assert!(at(&"0".repeat(32)) && !at(&format!("{}{}", "0".repeat(24), tail([0, 0, 0, 1]))));
+        assert!(!at(&format!("{}{}{mapped}", "0".repeat(16), tail([0, 0, 0xFF, 0xFF]))));
     }
 
     #[test]
