@@ -23,6 +23,14 @@ use std::time::Duration;
 
 /// The answer: what loses most, what wins most, and the cause if one was found. Without verdicts it is about the cells themselves.
 pub(super) fn of(report: &Report<'_>) -> Vec<String> {
+    let why = report.run.failure.as_ref();
+    let ended =
+        why.map(|why| format!("The run could not go on ({why}): this is what was measured until then."));
+    ended.into_iter().chain(of_measured(report)).collect()
+}
+
+/// The answer of what was measured, however the run ended.
+pub(super) fn of_measured(report: &Report<'_>) -> Vec<String> {
     if let Some(cells) = bulk_cells::of(report) {
         return of_bulk(&cells);
     }
@@ -247,7 +255,7 @@ fn without(report: &Report<'_>, answer: &Answer<'_>, void: &CellVerdict) -> Opti
 /// What explains a smaller part of a difference is not its cause, but a part of it.
 const HALF: f64 = 0.5;
 /// What costs a smaller share of the response time explains no figure of a run.
-const LEAST_COST: f64 = 0.05;
+pub(super) const LEAST_COST: f64 = 0.05;
 
 /// `Cause (LOSS101): every drop stalls all streams. Change: connections = 16 (client).`
 fn cause(report: &Report<'_>, cell: u32) -> Option<String> {
@@ -259,7 +267,7 @@ fn cause(report: &Report<'_>, cell: u32) -> Option<String> {
     });
     let dearest = its
         .max_by(|a, b| a.cost_share.total_cmp(&b.cost_share))
-        .filter(|dearest| failed || dearest.cost_share >= LEAST_COST)?;
+        .filter(|dearest| failed && dearest.of_failures || dearest.cost_share >= LEAST_COST)?;
     let symptom = sentences::lower_first(dearest.symptom.trim_end_matches('.'));
     let lead = lead_of_cause(dearest);
     Some(format!("{lead}: {symptom}.{}", change(report, dearest)))

@@ -228,7 +228,8 @@ impl Diagnosis<'_> {
     fn alone(&self) -> Vec<String> {
         let Some(summary) = self.report.analysis.cell(self.subject) else {
             let lead = "What was to be examined was not measured before that: nothing is known of it.";
-            return std::iter::once(lead.to_owned()).chain(super::answer::of(&self.report)).collect();
+            let measured = super::answer::of_measured(&self.report);
+            return std::iter::once(lead.to_owned()).chain(measured).collect();
         };
         let protocol = summary.cell.protocol;
         let failed = interchange::unsound(summary).map(|(_, why)| format!("{}: {why}.", summary.label));
@@ -351,12 +352,15 @@ impl Diagnosis<'_> {
                 cell.ttfb.quantile(share)
             }];
         let (all, sent, byte) = (more(response), more(service), more(first_byte));
+        // Few servers respond before they have the whole body.
+        let until_response = if subject.cell.work.body_length() > 0 {
+            "between a request and the first byte of its response: while its body was sent, or in the server"
+        } else {
+            "between a request and the first byte of its response: in the server, or what is between"
+        };
         let parts = [
             (all.saturating_sub(sent), "before requests are sent, waiting for a connection or a stream"),
-            (
-                byte.min(sent),
-                "between a request and the first byte of its response: in the server, or what is between",
-            ),
+            (byte.min(sent), until_response),
             (sent.saturating_sub(byte), "after the first byte of a response: in the transfer of its body"),
         ];
         let (part, place) = parts.into_iter().find(|(part, _)| *part >= all.mul_f64(MOST_OF_IT))?;

@@ -1,6 +1,7 @@
 //! The experiment with a user's client: its command is run again, unchanged and with one setting of our end changed.
 //!
-//! A run gives one figure of each kind: how long the command took, and two quantiles of its requests' response times. The
+//! A run gives one figure of each kind: how long the command took, or its requests per second if it runs for a fixed time, and two
+//! quantiles of its requests' response times. The
 //! variation is that between runs alone, so that the intervals are those of Student's t. They have Bonferroni's
 //! correction for all changes, looks and kinds of figures.
 
@@ -22,8 +23,10 @@ use crate::stats::{Tail, spread_of_some};
 
 /// Rounds of a change before anything is concluded: fewer say little about the variation between runs.
 pub const LEAST_ROUNDS: u32 = 3;
-/// What is compared, the first where nothing differs.
-const METRICS: [Metric; 3] = [Metric::Run, Metric::Response(Tail::P95), Metric::Median];
+/// The kinds of figures that are compared, the first where nothing differs.
+const METRICS: u32 = 3;
+/// A command whose runs have requests that differ by this factor runs for a fixed time, not for a number of requests.
+const OTHER_WORK: f64 = 1.1;
 /// A longer run than this part of the budget is not repeated.
 const LONGEST: u32 = 3;
 /// A change is void if the runs that fail with it would be that many more by chance in this share of experiments.
@@ -75,6 +78,10 @@ impl ClientRun {
     /// Its figure in seconds, if it has one above 0.
     fn figure(&self, metric: Metric) -> Option<f64> {
         let time = match metric {
+            Metric::Served => {
+                let rate = self.responses.len() as f64 / self.took.as_secs_f64();
+                return (rate.is_finite() && rate > 0.0).then_some(rate);
+            }
             Metric::Run => self.took,
             _ => {
                 let rank = (metric.share() * self.responses.len() as f64).ceil() as usize;
@@ -124,14 +131,18 @@ pub fn fitting(left: Duration, run: Duration) -> usize {
 /// The results of the runs so far. Reported is the kind of figure in which most changes are confirmed, or worse.
 pub fn experiment(runs: &[ClientRun], subject: u32, knobs: &[(u32, Knob)]) -> Experiment {
     let tried = knobs.len() as u32;
+    let metrics = metrics(runs);
     let of = |metric: Metric| {
         let trial = |(cell, knob): &(u32, Knob)| {
+            // A response time begins when the request is sent: with more streams that is sooner, and what waited or was refused
+            // before is in none.
+            let metric = if is_of_streams(knob) { metrics[0] } else { metric };
             let compared = Compared::of(runs, [subject, *cell]);
             (compared.rounds() > 0).then(|| compared.trial(*cell, knob, metric, tried))
         };
         knobs.iter().filter_map(trial).collect::<Vec<Trial>>()
     };
-    let by_metric = METRICS.map(of);
+    let by_metric = metrics.map(of);
     let most = |outcome: &Outcome| {
         let with = |trials: &Vec<Trial>| trials.iter().filter(|trial| trial.outcome == *outcome).count();
         let counts = by_metric.each_ref().map(with);
@@ -140,10 +151,8 @@ pub fn experiment(runs: &[ClientRun], subject: u32, knobs: &[(u32, Knob)]) -> Ex
     };
     let place = most(&Outcome::Confirmed).or_else(|| most(&Outcome::Worse)).unwrap_or(0);
     let in_view_of_all = |(n, trial): (usize, &Trial)| {
-        // A response time begins when the request is sent: with more streams that is sooner, and what waited before is in none.
-        let kinds = if is_of_streams(&trial.knob) { 1 } else { METRICS.len() };
         let all: Vec<&Outcome> =
-            by_metric[..kinds].iter().filter_map(|trials| Some(&trials.get(n)?.outcome)).collect();
+            by_metric.iter().filter_map(|trials| Some(&trials.get(n)?.outcome)).collect();
         Trial { outcome: joined(&trial.outcome, &all), ..trial.clone() }
     };
     let trials: Vec<Trial> = by_metric[place].iter().enumerate().map(in_view_of_all).collect();
@@ -151,10 +160,19 @@ pub fn experiment(runs: &[ClientRun], subject: u32, knobs: &[(u32, Knob)]) -> Ex
         verdict: None,
         direct: None,
         hop: None,
-        metric: METRICS[place],
+        metric: metrics[place],
         untried: knobs.len() - trials.len(),
         trials,
     }
+}
+
+/// What is compared: of a command that runs for a fixed time, what it does in a second.
+fn metrics(runs: &[ClientRun]) -> [Metric; METRICS as usize] {
+    let sound = runs.iter().filter(|run| run.doubts.is_empty() && !run.is_bad());
+    let requests: Vec<usize> = sound.map(|run| run.responses.len()).collect();
+    let [least, most] = [requests.iter().min(), requests.iter().max()].map(|n| n.map_or(1.0, |n| *n as f64));
+    let work = if most > least * OTHER_WORK { Metric::Served } else { Metric::Run };
+    [work, Metric::Response(Tail::P95), Metric::Median]
 }
 
 /// The outcome of a change by one kind of figure, in view of its outcomes by `all` of them: without effect is only what
@@ -209,7 +227,7 @@ impl<'a> Compared<'a> {
 
     fn trial(&self, cell: u32, knob: &Knob, metric: Metric, tried: u32) -> Trial {
         let rounds = self.sound.len() as u32;
-        let effect = self.effect(metric, tried * looks(rounds) * METRICS.len() as u32);
+        let effect = self.effect(metric, tried * looks(rounds) * METRICS);
         let outcome = match (self.void(), effect) {
             (Some(why), _) => Outcome::Void(why),
             (None, Some(effect)) if self.judged.len() as u32 >= LEAST_ROUNDS => effect.outcome(),
@@ -258,7 +276,7 @@ impl<'a> Compared<'a> {
         }
         let compared = [beside.len(), changed.len()];
         let spread = spread_of_some([unchanged, changed], compared, looks);
-        let ratio = before / after;
+        let ratio = if metric == Metric::Served { after / before } else { before / after };
         let effect = Effect { ratio, low: ratio, high: ratio, before, after };
         Some(effect.no_narrower(spread))
     }

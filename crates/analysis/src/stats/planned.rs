@@ -21,12 +21,15 @@ pub(super) fn warning(run: &RunRecord) -> Option<String> {
     if !run.interrupted {
         return None;
     }
-    Some(match measured_of_plan(run) {
+    let what = match measured_of_plan(run) {
         Some([measured, planned]) if measured < planned => {
-            format!("the run ended early: {measured} of {planned} planned repetitions were measured")
+            format!("{measured} of {planned} planned repetitions were measured")
         }
-        _ => "the run ended early: not all that was planned was measured".to_owned(),
-    })
+        _ => "not all that was planned was measured".to_owned(),
+    };
+    let why = run.failure.as_ref();
+    let why = why.map_or_else(String::new, |why| format!(", since it could not go on ({why})"));
+    Some(format!("the run ended early{why}: {what}"))
 }
 
 #[cfg(test)]
@@ -49,6 +52,10 @@ mod tests {
         run.command[1] = "load".to_owned();
         assert_eq!(measured_of_plan(&run), None, "a load has no plan");
         let said = "the run ended early: not all that was planned was measured";
+        assert_eq!(warning(&run).as_deref(), Some(said));
+        run.failure = Some("the server is gone".to_owned());
+        let said = "the run ended early, since it could not go on (the server is gone): not all that was \
+                    planned was measured";
         assert_eq!(warning(&run).as_deref(), Some(said));
     }
 }

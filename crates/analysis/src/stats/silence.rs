@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::summary::CellSummary;
-use super::tallied::{RESPONSE, window};
+use super::tallied::{ANSWERED, window};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, measured_time};
 use h2lab_model::record::{CellRecord, LinkSummary, Outcome, Sample};
@@ -35,7 +35,7 @@ const LEAST_WAITING: f64 = 3.0;
 pub struct Silence {
     /// When the last data before it arrived.
     pub from: Duration,
-    /// When the first data after it arrived, or the measured time ended.
+    /// When the first data after it arrived, or the wait for the last requests ended.
     pub until: Duration,
     /// In which repetition, from 1, if there are several.
     pub repetition: Option<u32>,
@@ -48,10 +48,6 @@ pub struct Silence {
 impl Silence {
     fn length(self) -> Duration {
         self.until.saturating_sub(self.from)
-    }
-
-    fn share_of(self, time: Duration) -> f64 {
-        self.length().as_secs_f64() / time.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 }
 
@@ -74,7 +70,7 @@ pub(super) fn of(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<S
         let nth = (repetitions.len() > 1).then_some(n as u32 + 1);
         silences(repetition)
             .into_iter()
-            .map(move |silence| Silence { repetition: nth, ..silence })
+            .map(move |silence| Silence { repetition: nth, ..observed(repetition, silence) })
             .collect::<Vec<_>>()
     };
     let all: Vec<Silence> = repetitions.iter().enumerate().flat_map(of_one).collect();
@@ -85,6 +81,19 @@ pub(super) fn of(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<S
     let is_exception = several.len() > 1 && is_exception(summary, &several);
     let several = if is_exception { several } else { Vec::new() };
     [several, vec![longest]].into_iter().find_map(|candidates| unusual(summary, &candidates))
+}
+
+/// A silence of a repetition as far as it was observed: one that lasts until the end of the measured time goes on while
+/// the last requests are waited for, if nothing arrives then either.
+fn observed(repetition: &CellRecord, silence: Silence) -> Silence {
+    let (from, until) = window(repetition);
+    if silence.until < until.since(from) || is_heard_after(repetition, until) {
+        return silence;
+    }
+    let open = repetition.samples.iter().filter(|sample: &Sample| sample.sent_at.happened());
+    let ends = open.map(|sample| sample.completed_at).filter(|at| at.happened());
+    let until = ends.max().map_or(silence.until, |at| silence.until.max(at.since(from)));
+    Silence { until, total: until.saturating_sub(silence.from), ..silence }
 }
 
 /// Whether less than half of the requests waited in these: otherwise the server always answers like this.
@@ -154,18 +163,21 @@ fn usual_share_of(arrival: Arrival, sent: u64, silent: f64, times: u64) -> f64 {
 }
 
 /// Whether a server stopped answering, as a sentence: nothing arrived from it from some time to the end, nor while the
-/// last requests were waited for.
-pub(super) fn to_the_end(repetition: &CellRecord) -> Option<String> {
+/// last requests were waited for. `all` are repetitions of the same cell: what its responses usually take is known from
+/// them if nothing arrived in this one.
+pub(super) fn to_the_end(repetition: &CellRecord, all: &[&CellRecord]) -> Option<String> {
+    // Of the answered requests only: those still open at the end have the age that they reached.
+    fn p99(repetition: &CellRecord) -> Option<Duration> {
+        Some(ANSWERED.quantile(repetition, 0.99)).filter(|p99| !p99.is_zero())
+    }
     let (from, until) = window(repetition);
     let measured = until.since(from);
-    let longest = silences(repetition).into_iter().max_by_key(|silence| silence.length());
+    let is_any_heard = is_any_heard(repetition);
+    let found = if is_any_heard { silences(repetition) } else { of_server(repetition, of_none) };
+    let longest = found.into_iter().max_by_key(|silence| silence.length());
     let silence = longest.filter(|silence| silence.until == measured)?;
-    let sent = match repetition.tallies.as_slice() {
-        [] => repetition.samples.len() as u64,
-        tallies => tallies.iter().map(|tally| tally.counts.requests).sum(),
-    };
-    let share = usual_share_of(repetition.cell.work.arrival, sent, silence.share_of(measured), 1);
-    let usual = RESPONSE.quantile(repetition, share);
+    let of_others = || all.iter().filter_map(|one| p99(one)).min();
+    let usual = p99(repetition).or_else(of_others).unwrap_or_default();
     let is_long = silence.length() >= GONE.max(measured.mul_f64(GONE_SHARE)).max(usual * TIMES_P99);
     let is_gone = is_long && repetition.bulk.is_none() && !is_heard_after(repetition, until);
     is_gone.then(|| {
@@ -189,6 +201,13 @@ fn is_heard_after(repetition: &CellRecord, until: Time) -> bool {
         || repetition.tallies.iter().any(|tally| tally.at >= until && is_heard(tally.class.outcome))
 }
 
+/// Whether anything of a response arrived in this repetition.
+fn is_any_heard(repetition: &CellRecord) -> bool {
+    let of_sample = |sample: Sample| sample.first_byte_at.happened() || is_heard(sample.outcome);
+    repetition.samples.iter().any(of_sample)
+        || repetition.tallies.iter().any(|tally| is_heard(tally.class.outcome))
+}
+
 /// Whether a request with this outcome was ended by something that arrived.
 const fn is_heard(outcome: Outcome) -> bool {
     use Outcome::{Cancelled, Connect, Timeout, Unanswered, Unfinished};
@@ -200,15 +219,19 @@ fn shown(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
 }
 
-/// The silences of a repetition after its first response. Empty if our generator was stopped, if the link lost packets,
-/// or if the record is from a capture, which may have holes: then the server may have sent something.
+/// The silences of a repetition after its first response, see [`of_server`].
 fn silences(repetition: &CellRecord) -> Vec<Silence> {
+    of_server(repetition, if repetition.tallies.is_empty() { of_samples } else { of_tallies })
+}
+
+/// The silences that `find` finds, if they are the server's. Empty if our generator was stopped, if the link lost
+/// packets, or if the record is from a capture, which may have holes: then the server may have sent something.
+fn of_server(repetition: &CellRecord, find: fn(&CellRecord) -> Vec<Silence>) -> Vec<Silence> {
     let lost = |link: &LinkSummary| link.up.dropped() + link.down.dropped() > 0;
     if repetition.is_of_packets() || repetition.link.as_ref().is_some_and(lost) {
         return Vec::new();
     }
-    let mut silences =
-        if repetition.tallies.is_empty() { of_samples(repetition) } else { of_tallies(repetition) };
+    let mut silences = find(repetition);
     let paused = Duration::from_nanos(repetition.generator.longest_pause_ns);
     let link_late =
         repetition.link.as_ref().map_or(Duration::ZERO, |link| Duration::from_nanos(link.late_max_ns));
@@ -242,6 +265,14 @@ fn of_samples(repetition: &CellRecord) -> Vec<Silence> {
     busy.extend(idle(repetition));
     busy.sort_unstable();
     between(busy.into_iter(), window(repetition))
+}
+
+/// For a repetition in which nothing arrived: from its first request to its end. When requests that were only counted
+/// were sent is unknown.
+fn of_none(repetition: &CellRecord) -> Vec<Silence> {
+    let sent = repetition.samples.iter().map(|sample: Sample| sample.sent_at);
+    let first = sent.filter(|at| at.happened()).min();
+    between(first.into_iter().map(|at| (at, at)), window(repetition))
 }
 
 /// The times between requests, in which the server has nothing to answer.
@@ -414,23 +445,83 @@ mod tests {
         record
     }
 
+    fn end(record: &CellRecord) -> Option<String> {
+        to_the_end(record, &[record])
+    }
+
     #[test]
     fn a_server_that_is_silent_to_the_end_has_stopped_and_one_that_answers_later_has_not() {
-        let why = to_the_end(&stopped(1_500, None)).unwrap();
+        let why = end(&stopped(1_500, None)).unwrap();
         assert!(why.contains(" until the end, for 1.50 s, while"), "{why}");
-        assert!(to_the_end(&counted(stopped(1_500, None))).is_some());
-        assert_eq!(to_the_end(&stopped(1_500, Some(Duration::from_millis(500)))), None, "a pause");
+        assert!(end(&counted(stopped(1_500, None))).is_some());
+        assert_eq!(end(&stopped(1_500, Some(Duration::from_millis(500)))), None, "a pause");
         let mut long = counted(stopped(1_500, None));
         let mut begun = Sample::due(window(&long).0, true);
         begun.first_byte_at = begun.scheduled_at;
         begun.outcome = Outcome::Unfinished;
         long.samples.push(&begun);
-        assert_eq!(to_the_end(&long), None, "a long response may have been under way");
-        assert_eq!(to_the_end(&stopped(500, None)), None, "too short to tell");
-        assert_eq!(to_the_end(&paused(0)), None);
+        assert_eq!(end(&long), None, "a long response may have been under way");
+        assert_eq!(end(&stopped(500, None)), None, "too short to tell");
+        assert_eq!(end(&paused(0)), None);
         let mut own = stopped(1_500, None);
         own.generator.longest_pause_ns = 1_000_000_000;
-        assert_eq!(to_the_end(&own), None);
+        assert_eq!(end(&own), None);
+    }
+
+    /// Fifty requests per second, each answered after 35 ms until the server stops at `stop` milliseconds; those after
+    /// that are cut at the end.
+    fn stopped_under_load(stop: u64) -> CellRecord {
+        let mut record = paused_often(0, 0, 50);
+        let (from, until) = window(&record);
+        let stop = from + Duration::from_millis(stop);
+        for sample in record.samples.edit().iter_mut() {
+            let answered = sample.sent_at + Duration::from_millis(35);
+            (sample.first_byte_at, sample.completed_at) = (answered, answered);
+            if answered >= stop {
+                (sample.outcome, sample.first_byte_at) = (Outcome::Unfinished, Time::NEVER);
+                sample.completed_at = until + Duration::from_millis(700);
+            }
+        }
+        record
+    }
+
+    #[test]
+    fn the_age_of_requests_that_were_cut_is_not_what_responses_usually_take() {
+        for stop in [200, 1_500] {
+            let why = end(&stopped_under_load(stop));
+            assert!(why.is_some_and(|why| why.contains(" until the end, for ")), "{stop}");
+        }
+        assert_eq!(end(&stopped_under_load(2_500)), None, "too short to tell");
+        assert_eq!(end(&stopped_under_load(10_000)), None, "it never stops");
+    }
+
+    #[test]
+    fn a_pause_at_the_end_is_as_long_as_the_last_requests_waited() {
+        let silent = stopped_under_load(2_780);
+        let warning = said(&silent).unwrap();
+        assert!(warning.contains(" to 3.70 s, while requests waited for it"), "{warning}");
+        let mut answered = silent;
+        for sample in answered.samples.edit().iter_mut().filter(|one| one.outcome == Outcome::Unfinished) {
+            (sample.outcome, sample.first_byte_at) = (Outcome::Succeeded, sample.completed_at);
+        }
+        assert_eq!(said(&answered), None, "something arrived after the end of the measured time");
+    }
+
+    #[test]
+    fn a_repetition_without_any_response_is_silent_from_its_first_request() {
+        let silent = stopped_under_load(0);
+        let why = to_the_end(&silent, &[&stopped_under_load(10_000), &silent]).unwrap();
+        assert!(why.contains(" until the end, for 3"), "{why}");
+        let mut slow = stopped_under_load(10_000);
+        for sample in slow.samples.edit().iter_mut() {
+            sample.completed_at += Duration::from_millis(500);
+        }
+        assert_eq!(to_the_end(&silent, &[&slow, &silent]), None, "its responses take long");
+        let mut unsent = silent.clone();
+        for sample in unsent.samples.edit().iter_mut() {
+            sample.sent_at = Time::NEVER;
+        }
+        assert_eq!(end(&unsent), None, "nothing was asked");
     }
 
     #[test]

@@ -56,7 +56,7 @@ const STOLEN: f64 = 0.02;
 /// The state of a cell. States that invalidate figures precede those that only qualify them.
 pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellState {
     // A server that is gone may have answered nothing; that does not mean that it does not speak the protocol.
-    if let Some(why) = repetitions.iter().find_map(|repetition| failed(repetition)) {
+    if let Some(why) = (0..repetitions.len()).find_map(|n| failed(&repetitions[..=n])) {
         return CellState::Failed { why, how: Failed::ServerEnded };
     }
     let phases = &summary.cell.work.phases;
@@ -106,18 +106,19 @@ fn disturbances(repetition: &CellRecord) -> impl Iterator<Item = &Disturbance> {
     servers(repetition).filter_map(|process| process.disturbance.as_ref())
 }
 
-/// Why the server failed, if it did: it ended by itself, or it could no longer be reached or stopped answering after it
-/// had responded. For a server that we started, its end is known.
-fn failed(repetition: &CellRecord) -> Option<String> {
+/// Why the server failed in the last of these repetitions, if it did: it ended by itself, or it could no longer be
+/// reached or stopped answering after it had responded. For a server that we started, its end is known.
+fn failed(repetitions: &[&CellRecord]) -> Option<String> {
+    let repetition = *repetitions.last()?;
     let own = disturbances(repetition).find(|disturbance| disturbance.is_of_the_server());
     let is_watched = repetition.server.is_some();
-    let has_responded = || {
-        repetition.samples.iter().any(|sample| sample.outcome.is_complete())
-            || repetition.tallies.iter().any(|tally| tally.class.outcome.is_complete())
+    let has_answered = |one: &&CellRecord| {
+        one.samples.iter().any(|sample| sample.outcome.is_complete())
+            || one.tallies.iter().any(|tally| tally.class.outcome.is_complete())
     };
     own.map(Disturbance::to_string).or_else(|| {
-        let is_lost = || unreachable(repetition).or_else(|| silence::to_the_end(repetition));
-        is_lost().filter(|_| !is_watched && has_responded())
+        let is_lost = || unreachable(repetition).or_else(|| silence::to_the_end(repetition, repetitions));
+        is_lost().filter(|_| !is_watched && repetitions.iter().any(has_answered))
     })
 }
 
@@ -242,7 +243,7 @@ fn filled(repetition: &CellRecord) -> Option<Time> {
 pub fn invalid_reasons(repetition: &CellRecord) -> Vec<String> {
     let mut reasons = Vec::new();
     // A failed server is the result, however late we were: another attempt might not show it.
-    if failed(repetition).is_some() {
+    if failed(&[repetition]).is_some() {
         return reasons;
     }
     if let Some(link) = &repetition.link {

@@ -87,6 +87,9 @@ pub(super) const RESPONSE: Kind = Kind {
     of_tally: |tally| &tally.response,
 };
 
+/// Completed − scheduled of successes.
+pub(super) const ANSWERED: Kind = Kind { counts: Outcome::is_success, ..RESPONSE };
+
 /// Completed − scheduled of failures: not a latency, but time in which they were in flight.
 pub(super) const FAILURE: Kind = Kind { counts: Outcome::is_failure, ..RESPONSE };
 

@@ -48,6 +48,7 @@ pub fn not_begun(scenario: &Scenario) -> RunRecord {
         scenario: scenario.clone(),
         repetitions: Vec::new(),
         interrupted: false,
+        failure: None,
         resumed: Vec::new(),
     }
 }

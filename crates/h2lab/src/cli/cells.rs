@@ -177,6 +177,7 @@ pub(super) fn new_run(
         scenario,
         repetitions: Vec::new(),
         interrupted: false,
+        failure: None,
         resumed: Vec::new(),
     };
     Ok((RunFolder::create(&path, &run)?, run))

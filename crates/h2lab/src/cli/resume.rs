@@ -147,7 +147,7 @@ impl Unfinished {
         }
         folder.resume(now.clone())?;
         run.resumed.push(now);
-        run.interrupted = false;
+        (run.interrupted, run.failure) = (false, None);
         run.scenario = scenario;
         for measured in &mut run.repetitions {
             // As it is made, with what is not kept.

@@ -162,9 +162,11 @@ pub fn execute_part(
 
 /// Finishes the folder of a run whose measurements have `ended`. Fails if nothing could be measured; nothing is left of the folder
 /// then.
-pub fn finish(mut run: RunRecord, folder: RunFolder, ended: Result<()>) -> Result<Executed> {
+pub fn finish(mut run: RunRecord, mut folder: RunFolder, ended: Result<()>) -> Result<Executed> {
     let path = folder.path().to_owned();
     run.interrupted |= ended.is_err();
+    run.failure = ended.as_ref().err().map(|error| error.root_cause().to_string());
+    folder.fail(run.failure.clone());
     let finished = folder.finish(run.interrupted);
     let is_measured = run.repetitions.iter().any(|repetition| repetition.unsupported.is_none());
     let failure = match ended {
@@ -438,6 +440,8 @@ mod tests {
         assert!(nothing.is_err() && !is_there);
         let (something, is_there) = ended("something", vec![repetition()]);
         assert!(something.unwrap().failure.is_some() && is_there);
+        let kept = store::read_heads(&parent.path().join("something")).unwrap();
+        assert_eq!((kept.interrupted, kept.failure.as_deref()), (true, Some("why")));
     }
 
     #[test]

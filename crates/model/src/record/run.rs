@@ -277,6 +277,9 @@ pub struct RunRecord {
     pub repetitions: Vec<CellRecord>,
     /// Whether the run was interrupted before its end.
     pub interrupted: bool,
+    /// Why the run could not go on to its end; `None` if it did, and if the user ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// When it was resumed after interruptions, UTC, RFC 3339. Times of repetitions count from the last of these before
     /// them.
     #[serde(default)]

@@ -397,6 +397,7 @@ pub fn run(repetitions: Vec<CellRecord>) -> RunRecord {
         scenario: Scenario::default(),
         repetitions,
         interrupted: false,
+        failure: None,
         resumed: Vec::new(),
     }
 }

@@ -289,7 +289,13 @@ fn what_costs_next_to_nothing_is_no_cause_unless_requests_failed() {
     assert!(cause(&fixture.report(), cell).is_some());
     fixture.findings.iter_mut().for_each(|finding| finding.cost_share = 0.049);
     assert_eq!(cause(&fixture.report(), cell), None);
+    let closed = ErrorCount { kind: Outcome::Closed, code: 0, fault: Fault::Sut, count: 1 };
+    let failing = fixture.analysis.cells.iter_mut().find(|summary| summary.cell.index == cell);
+    failing.expect("the finding's cell").errors = vec![closed];
+    assert_eq!(cause(&fixture.report(), cell), None, "it is not about failures");
+    fixture.findings.iter_mut().for_each(|finding| finding.of_failures = true);
     for (kind, is_of_connections) in [
+        // A finding about failures names their cause, however little time they take.
         (Outcome::Closed, true),
         (Outcome::Reset, true),
         (Outcome::Status, false),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{COLUMNS, CauseDocument, Diagnosis};
 use crate::Report;
+use crate::answer::LEAST_COST;
 use crate::document::round::rounded;
 use crate::format::{NOT_RESOLVED, count, interval_of, plural};
 use crate::junit::{Case, CaseOutcome, Suites};
@@ -123,7 +124,10 @@ impl Diagnosis<'_> {
     /// What was not measured as it was meant to be: its name, its kind, and why.
     fn unsound(&self) -> impl Iterator<Item = (String, &'static str, String)> {
         let is_interrupted = self.report.run.interrupted;
-        let run = || ("run".to_owned(), "interrupted", "the run was interrupted".to_owned());
+        let run = || {
+            let by_user = || ("run".to_owned(), "interrupted", "the run was interrupted".to_owned());
+            failure(&self.report).unwrap_or_else(by_user)
+        };
         let cells = self.compared().filter_map(|one| {
             let (kind, why) = unsound(one)?;
             Some((one.label.clone(), kind, why))
@@ -245,7 +249,8 @@ pub fn sarif_of_findings(report: &Report<'_>) -> Value {
         }),
     };
     let results: Vec<SarifResult> = causes_of(report).map(result).collect();
-    log(&report.run.version, &rules(&results), &results, &[])
+    let failures: Vec<String> = unmeasured(report).map(|(label, _, why)| format!("{label}: {why}")).collect();
+    log(&report.run.version, &rules(&results), &results, &failures)
 }
 
 /// The same as a `JUnit` document: each finding is a case that is skipped, since nothing was changed to confirm it. Cells without
@@ -260,7 +265,12 @@ pub fn junit_of_findings(report: &Report<'_>) -> String {
             finding.symptom
         )),
     };
-    let failed: Vec<Case> = report.analysis.cells.iter().filter_map(without_success).collect();
+    let errored = |(name, kind, message): (String, &str, String)| Case {
+        class: MEASUREMENT.to_owned(),
+        name,
+        outcome: CaseOutcome::Errored { kind: kind.to_owned(), message },
+    };
+    let failed: Vec<Case> = unmeasured(report).map(errored).collect();
     let cases = or_none(causes_of(report).map(case).collect(), &failed);
     let command = report.run.command.get(1).map_or("run", String::as_str);
     let name = format!("h2lab diagnose: a run of {command}");
@@ -268,14 +278,21 @@ pub fn junit_of_findings(report: &Report<'_>) -> String {
     Suites { name, seconds: seconds(report), all: suites }.xml()
 }
 
-/// A case for a cell of which no request succeeded.
-fn without_success(summary: &CellSummary) -> Option<Case> {
-    let message = match &summary.state {
-        CellState::Failed { why, .. } => why.clone(),
-        _ => summary.without_success()?,
-    };
-    let outcome = CaseOutcome::Errored { kind: "failed".to_owned(), message };
-    Some(Case { class: MEASUREMENT.to_owned(), name: summary.label.clone(), outcome })
+/// The cells that have no sound measurement, or of which no request succeeded: label, kind, and why. What a server does not speak
+/// is no failure.
+fn unmeasured<'a>(report: &'a Report<'_>) -> impl Iterator<Item = (String, &'static str, String)> + 'a {
+    let cells = report.analysis.cells.iter().filter_map(|summary| {
+        let unsound = unsound(summary).filter(|(kind, _)| *kind != "unsupported");
+        let (kind, why) = unsound.or_else(|| Some(("failed", summary.without_success()?)))?;
+        Some((summary.label.clone(), kind, why))
+    });
+    failure(report).into_iter().chain(cells)
+}
+
+/// Why a run could not go on to its end, in the form of [`unmeasured`].
+fn failure(report: &Report<'_>) -> Option<(String, &'static str, String)> {
+    let why = report.run.failure.as_ref()?;
+    Some(("run".to_owned(), "failed", format!("the run could not go on: {why}")))
 }
 
 /// These cases of causes; without one, and if all was measured, a case that passes: a document without a case looks like a tool that
@@ -288,9 +305,15 @@ fn or_none(mut causes: Vec<Case>, measurement: &[Case]) -> Vec<Case> {
     causes
 }
 
-/// The findings that name a cause of slowness.
+/// The findings that name a cause of slowness. Where a cell is compared with nothing, that is where its time goes.
 fn causes_of<'a>(report: &'a Report<'_>) -> impl Iterator<Item = &'a Finding> {
-    report.findings.iter().filter(|finding| !finding.is_observation())
+    let is_alone = |cell: u32| {
+        report.analysis.verdicts.iter().all(|verdict| verdict.cell != cell && verdict.baseline != cell)
+    };
+    let is_cause = move |finding: &&Finding| {
+        !finding.is_observation() || finding.cost_share >= LEAST_COST && is_alone(finding.cell)
+    };
+    report.findings.iter().filter(is_cause)
 }
 
 /// What a finding says, and what to change.

@@ -354,19 +354,21 @@ fn without_a_cause_the_part_of_a_request_in_which_a_difference_arises_is_told() 
     let of = |fixture: &Fixture, index| fixture.analysis.cell(index).unwrap().clone();
     let slow = of(&fixture, subject).response;
     let quick = of(&fixture, twin);
-    let said = |service: &Latency, ttfb: &Latency| {
+    let said = |service: &Latency, ttfb: &Latency, body_bytes| {
         let mut fixture = Fixture::new();
         fixture.findings.clear();
         let cell = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject).unwrap();
         (cell.service, cell.ttfb) = (service.clone(), ttfb.clone());
+        cell.cell.work.body_bytes = body_bytes;
         diagnosis(&fixture, &experiment, subject).answer().join(" ")
     };
-    for (service, ttfb, part) in [
-        (&quick.service, &quick.ttfb, "before requests are sent"),
-        (&slow, &slow, "between a request and the first byte"),
-        (&slow, &quick.ttfb, "in the transfer of its body"),
+    for (service, ttfb, body_bytes, part) in [
+        (&quick.service, &quick.ttfb, 0, "before requests are sent"),
+        (&slow, &slow, 0, "first byte of its response: in the server, or what is between"),
+        (&slow, &slow, 1, "first byte of its response: while its body was sent, or in the server"),
+        (&slow, &quick.ttfb, 0, "in the transfer of its body"),
     ] {
-        let answer = said(service, ttfb);
+        let answer = said(service, ttfb, body_bytes);
         assert!(answer.contains("No cause is known;") && answer.contains(part), "{part}: {answer}");
     }
 }
@@ -561,6 +563,22 @@ fn the_findings_of_a_run_without_an_experiment_are_for_review_and_name_their_cel
     let none = junit_of_findings(&fixture.report());
     let passed = "<testcase classname=\"h2lab.diagnose\" name=\"no cause was found\">\n      <system-out>";
     assert!(none.contains("tests=\"1\" failures=\"0\" errors=\"0\"") && none.contains(passed), "{none}");
+}
+
+#[test]
+fn why_a_run_could_not_go_on_is_told_when_its_folder_is_read() {
+    let mut fixture = Fixture::new();
+    fixture.findings.clear();
+    let text = |fixture: &Fixture| of_run(&fixture.report(), TextStyle::default());
+    assert!(!text(&fixture).contains("could not go on"));
+    fixture.run.interrupted = true;
+    fixture.run.failure = Some("server gone".to_owned());
+    let said = text(&fixture);
+    assert!(said.contains("Answer: The run could not go on (server gone): this is what was"), "{said}");
+    let junit = junit_of_findings(&fixture.report());
+    assert!(junit.contains("errors=\"1\"") && !junit.contains("no cause was found"), "{junit}");
+    let log = sarif_of_findings(&fixture.report())["runs"][0]["invocations"].to_string();
+    assert!(log.contains("run: the run could not go on: server gone"), "{log}");
 }
 
 #[test]

@@ -75,6 +75,24 @@ fn a_client_that_runs_for_a_fixed_time_is_judged_by_its_response_times() {
 }
 
 #[test]
+fn a_client_that_runs_for_a_fixed_time_is_judged_by_its_requests_per_second() {
+    let timed = |more: usize| {
+        let mut runs = runs(3, [1.0; 2]);
+        for run in &mut runs {
+            let varied = if run.cell == 1 { 100 + more } else { 100 };
+            run.responses = vec![Duration::from_secs_f64(0.01); varied + run.round as usize % 2];
+            run.requests = run.responses.len() as u64;
+        }
+        of(&runs)
+    };
+    let (found, alike) = (timed(100), timed(5));
+    assert_eq!((found.metric, &found.trials[0].outcome), (Metric::Served, &Outcome::Confirmed));
+    let effect = found.trials[0].effect.unwrap();
+    assert!((effect.ratio - 2.0).abs() < 0.02 && effect.before < effect.after, "{effect:?}");
+    assert_eq!((alike.metric, &alike.trials[0].outcome), (Metric::Run, &Outcome::Refuted));
+}
+
+#[test]
 fn without_effect_is_a_change_only_by_all_figures_and_what_harms_one_of_them_helps_none() {
     let mut wild = runs(3, [1.0; 2]);
     for (run, response) in wild.iter_mut().zip([1, 2, 3, 1, 2, 4]) {

@@ -513,3 +513,22 @@ fn what_was_stopped_during_the_warm_up_is_invalid_and_says_nothing_of_the_server
     let CellState::Invalid { reasons } = state_of(&record) else { panic!() };
     assert_eq!(reasons, ["it was stopped during the warm-up: nothing was measured"]);
 }
+
+#[test]
+fn a_live_server_that_answers_nothing_after_a_repetition_that_it_answered_has_ended() {
+    let live = |is_silent: bool| {
+        let mut record = clean();
+        (record.server, record.link) = (None, None);
+        let (_, until) = window(&record);
+        for sample in record.samples.edit().iter_mut().filter(|_| is_silent) {
+            (sample.outcome, sample.first_byte_at) = (Outcome::Unfinished, Time::NEVER);
+            sample.completed_at = until + Duration::from_millis(700);
+        }
+        record
+    };
+    let has_ended = |all: [&CellRecord; 2]| {
+        matches!(CellSummary::of(&all).state, CellState::Failed { how: Failed::ServerEnded, .. })
+    };
+    assert!(has_ended([&live(false), &live(true)]));
+    assert!(!has_ended([&live(true), &live(false)]), "it may have been slow to begin");
+}

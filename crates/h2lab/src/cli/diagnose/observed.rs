@@ -35,6 +35,7 @@ pub(super) fn run(
         scenario,
         repetitions: records,
         interrupted: false,
+        failure: None,
         resumed: Vec::new(),
     }
 }

@@ -77,7 +77,7 @@ impl DiagnoseArgs {
             is_via: recorded.is_via,
             unread: None,
             took: None,
-            failure: None,
+            failure: run.failure.as_deref(),
         })?;
         Ok(self.judged(&experiment))
     }

@@ -130,6 +130,7 @@ impl Begun {
             scenario: plan.scenario,
             repetitions: vec![record],
             interrupted,
+            failure: None,
             resumed: Vec::new(),
         };
         let run = run.without_secrets();

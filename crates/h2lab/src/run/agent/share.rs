@@ -386,6 +386,7 @@ impl ShareWork {
             scenario: self.task.scenario.clone(),
             repetitions: vec![record],
             interrupted: result.interrupted,
+            failure: None,
             resumed: Vec::new(),
         }
         .without_secrets()

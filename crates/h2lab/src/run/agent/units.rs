@@ -453,6 +453,7 @@ fn begun(info: &RunInfo, first: &Cell) -> RunRecord {
         scenario: info.scenario.clone(),
         repetitions: Vec::new(),
         interrupted: false,
+        failure: None,
         resumed: Vec::new(),
     }
 }

@@ -264,6 +264,7 @@ impl<'a> Driver<'a> {
             scenario: run.scenario.clone(),
             repetitions: Vec::new(),
             interrupted: false,
+            failure: None,
             resumed: Vec::new(),
         }
     }

@@ -105,6 +105,9 @@ struct RunHead {
     /// As TOML: the form in which a user can run it again.
     scenario: String,
     interrupted: bool,
+    /// Why it could not go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
     /// When it was resumed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     resumed: Vec<String>,
@@ -125,6 +128,7 @@ impl RunHead {
             scenario,
             repetitions,
             interrupted: self.interrupted,
+            failure: self.failure.clone(),
             resumed: self.resumed.clone(),
         }
     }
@@ -173,6 +177,7 @@ impl RunFolder {
             machine: run.machine.clone(),
             scenario: run.scenario.without_secrets().to_toml(),
             interrupted: true, // until `finish` says otherwise
+            failure: None,
             resumed: Vec::new(),
             repetitions: Vec::new(),
         };
@@ -278,9 +283,14 @@ impl RunFolder {
 
     /// Notes that the run is resumed at this time (RFC 3339).
     pub fn resume(&mut self, at: String) -> Result<()> {
-        self.head.interrupted = true;
+        (self.head.interrupted, self.head.failure) = (true, None);
         self.head.resumed.push(at);
         self.write_head()
+    }
+
+    /// Notes why the run could not go on, for [`RunFolder::finish`] to keep.
+    pub fn fail(&mut self, why: Option<String>) {
+        self.head.failure = why;
     }
 
     /// Joins the repetitions' tables and removes the parts, and what a repetition that was killed has left: half a file, and the

@@ -163,6 +163,7 @@ pub(super) fn run() -> RunRecord {
         scenario: Scenario::default(),
         repetitions: Vec::new(),
         interrupted: true,
+        failure: None,
         resumed: Vec::new(),
     }
 }

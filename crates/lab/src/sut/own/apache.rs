@@ -10,7 +10,7 @@ use h2lab_model::workload::Protocol;
 use rustix::process::geteuid;
 
 use super::super::kind::SCRATCH;
-use super::{Adapted, Address, FOLDER, Include, origin, url};
+use super::{Adapted, Address, FOLDER, Include, absolute, origin, url};
 
 /// The variables that Debian's script sets, and their values here.
 const VARIABLES: [(&str, &str); 6] = [
@@ -53,18 +53,27 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 pub(super) fn includes(text: &str) -> Vec<Include> {
-    let mut is_host = false;
+    let (mut is_host, mut depth, mut root) = (false, 0_usize, None);
     let found = lines(text).filter_map(|(range, words)| {
         let first = words.first()?.to_ascii_lowercase();
+        let argument = words.get(1).copied().unwrap_or_default();
         match first.as_str() {
             "<virtualhost" => is_host = true,
             "</virtualhost>" => is_host = false,
+            // Within a block it may be left out (`<IfDefine>`), and the value of a variable is not known.
+            "serverroot" if depth == 0 && !argument.contains('$') => root = Some(argument.to_owned()),
             _ => {}
+        }
+        if first.starts_with("</") {
+            depth = depth.saturating_sub(1);
+        } else if first.starts_with('<') {
+            depth += 1;
         }
         let is_include = first == "include" || first == "includeoptional";
         is_include.then(|| Include {
             range,
-            pattern: words.get(1).copied().unwrap_or_default().to_owned(),
+            pattern: argument.to_owned(),
+            root: root.clone(),
             is_optional: first == "includeoptional",
             within: is_host.then(|| HOST.to_owned()),
         })
@@ -82,13 +91,8 @@ struct Host {
 
 pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
     let mut adapted = Adapted::default();
-    let has = |name: &str| {
-        lines(text).any(|(_, words)| words.first().is_some_and(|one| one.eq_ignore_ascii_case(name)))
-    };
-    let mut head = String::new();
-    if !has("ServerRoot") {
-        let _ = writeln!(head, "ServerRoot \"{}\"", folder.display());
-    }
+    // For relative paths up to the text's own one, which replaces it.
+    let mut head = format!("ServerRoot \"{}\"\n", folder.display());
     for (variable, value) in VARIABLES {
         if text.contains(&format!("${{{variable}}}")) {
             let value = if value.starts_with("www") {
@@ -134,6 +138,11 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
                 }
             }
             "</virtualhost>" => inside = false,
+            "serverroot" => {
+                if let Some(path) = absolute(argument, folder) {
+                    adapted.edits.push((range, format!("ServerRoot \"{path}\"")));
+                }
+            }
             "sslengine" if argument.eq_ignore_ascii_case("on") => host(&mut hosts, inside).is_tls = true,
             "protocols" => {
                 let named = words[1..].iter().map(|word| word.to_ascii_lowercase()).collect();

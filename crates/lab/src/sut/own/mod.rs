@@ -118,7 +118,9 @@ struct Include {
     range: Range<usize>,
     /// The path, which may have stars.
     pattern: String,
-    /// Whether a missing file is no error.
+    /// The folder of relative paths that this text sets before; `None` if it sets none.
+    root: Option<String>,
+    /// Whether the program accepts that no file is found.
     is_optional: bool,
     /// The block around it; `None` if this text has none around it.
     within: Option<String>,
@@ -151,8 +153,8 @@ impl OwnConfig {
         let (includes, adapt) = reader(server).ok_or_else(|| bad(unread.to_owned()))?;
         let absolute = std::path::absolute(path).map_err(|error| bad(error.to_string()))?;
         let folder = absolute.parent().unwrap_or(Path::new("/"));
-        let mut files = Vec::new();
-        let whole = whole(path, folder, includes, None, &mut files).map_err(bad)?;
+        let (mut files, mut notes) = (Vec::new(), BTreeSet::new());
+        let whole = whole(path, folder, includes, None, (&mut files, &mut notes)).map_err(bad)?;
         // A file that is included in several places is one file to change.
         let mut known = BTreeSet::new();
         files.retain(|file| known.insert(file.path.clone()));
@@ -163,7 +165,8 @@ impl OwnConfig {
             let plain = || "no address was found in it at which it speaks HTTP".to_owned();
             return Err(bad(adapted.missed.unwrap_or_else(plain)));
         }
-        let notes = adapted.notes.into_iter().collect();
+        notes.append(&mut adapted.notes);
+        let notes = notes.into_iter().collect();
         Ok(Self { path: path.to_owned(), text, ports: adapted.ports, notes, files })
     }
 
@@ -284,13 +287,14 @@ pub(super) fn change(
     Ok(())
 }
 
-/// The text of a file with its included files in place; each file that was read is added to `files`.
+/// The text of a file with its included files in place; each file that was read is added to `files`, and each pattern
+/// without a file that the program would refuse to `notes`.
 fn whole(
     path: &Path,
     folder: &Path,
     includes: Includes,
     within: Option<&str>,
-    files: &mut Vec<ConfigFile>,
+    (files, notes): (&mut Vec<ConfigFile>, &mut BTreeSet<String>),
 ) -> Result<String, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let within_owned = within.map(str::to_owned);
@@ -302,15 +306,20 @@ fn whole(
         ));
     }
     let mut edits: Vec<Edit> = Vec::new();
-    for Include { range, pattern, is_optional, within: block } in includes(&text) {
+    for Include { range, pattern, root, is_optional, within: block } in includes(&text) {
+        let folder = root.map_or_else(|| folder.to_owned(), |root| folder.join(root));
         let pattern = folder.join(&pattern);
         let block = block.as_deref().or(within);
         let found = matching(&pattern);
-        if found.is_empty() && !is_optional && !pattern.to_string_lossy().contains('*') {
-            return Err(format!("it includes {}, which does not exist", pattern.display()));
+        if found.is_empty() && !is_optional {
+            let shown = pattern.display();
+            if !pattern.to_string_lossy().contains('*') {
+                return Err(format!("it includes {shown}, which does not exist"));
+            }
+            notes.insert(format!("Include {shown}: no file matches; Apache itself refuses this"));
         }
-        let texts: Result<Vec<String>, String> =
-            found.iter().map(|path| whole(path, folder, includes, block, files)).collect();
+        let inner = |path: &PathBuf| whole(path, &folder, includes, block, (&mut *files, &mut *notes));
+        let texts: Result<Vec<String>, String> = found.iter().map(inner).collect();
         let mut text = texts?.join("\n");
         if !text.is_empty() {
             text.push('\n');

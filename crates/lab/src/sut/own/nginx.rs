@@ -42,7 +42,8 @@ pub(super) fn includes(text: &str) -> Vec<Include> {
     let include = |one: Statement<'_>| Include {
         range: one.range.clone(),
         pattern: one.argument(0).to_owned(),
-        is_optional: false,
+        root: None,
+        is_optional: one.argument(0).contains('*'),
         within: one.within.last().map(|block| (*block).to_owned()),
     };
     includes.map(include).collect()

@@ -237,6 +237,59 @@ fn included_files_stand_in_their_place_and_a_missing_one_is_named() {
 }
 
 #[test]
+fn relative_paths_of_apache_are_from_its_server_root_or_else_from_the_folder_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().display().to_string();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    for name in ["conf", "conf/parts", "parts"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    write("parts/a.conf", "Include b.conf\n");
+    write("b.conf", "# of the root\n");
+    write("conf/parts/a.conf", "# of the folder\n");
+    let path = folder.path().join("conf/httpd.conf");
+    let read = |text: &str| {
+        write("conf/httpd.conf", &format!("{text}\nListen 80\n"));
+        OwnConfig::read("apache", &path).unwrap()
+    };
+    let parts = "Include parts/*.conf";
+    let set = format!("ServerRoot \"{root}\"");
+    let own = read(&format!("{set}\n{parts}"));
+    assert!(own.text.contains("# of the root") && !own.text.contains("# of the folder"), "{}", own.text);
+    for text in [
+        parts.to_owned(),
+        format!("{parts}\n{set}"),
+        format!("#{set}\n{parts}"),
+        format!("<IfDefine X>\n{set}\n</IfDefine>\n{parts}"),
+        format!("ServerRoot ${{ROOT}}\n{parts}"),
+    ] {
+        let own = read(&text);
+        assert!(own.text.contains("# of the folder") && !own.text.contains("# of the root"), "{}", own.text);
+        let head = format!("ServerRoot \"{root}/conf\"\n");
+        assert!(own.text.starts_with(&head), "for paths before or without one: {}", own.text);
+    }
+    let own = read(&format!("<IfDefine X>\n</IfDefine>\n{set}\n{parts}"));
+    assert!(own.text.contains("# of the root"), "behind a block it is at top level: {}", own.text);
+    let own = read("ServerRoot parts");
+    assert!(own.text.contains(&format!("\nServerRoot \"{root}/conf/parts\"\n")), "{}", own.text);
+}
+
+#[test]
+fn a_pattern_without_a_file_is_noted_where_the_program_would_refuse_it() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("one.part"), "# one\n").unwrap();
+    let noted = |server: &'static str, text: &str| {
+        let path = folder.path().join("config");
+        fs::write(&path, text).unwrap();
+        let notes = OwnConfig::read(server, &path).unwrap().notes;
+        notes.iter().any(|note| note.contains("none*.part: no file matches"))
+    };
+    assert!(noted("apache", "Include none*.part\nListen 80\n"));
+    assert!(!noted("apache", "IncludeOptional none*.part\nInclude one*.part\nListen 80\n"));
+    assert!(!noted("nginx", "http { include none*.part; server { listen 80; } }"));
+}
+
+#[test]
 fn changes_are_made_in_files_and_in_flags_alike() {
     use crate::sut::find;
     use h2lab_model::settings::Knob;

@@ -82,3 +82,28 @@ fn of_two_settings_of_which_one_was_shown_to_help_and_the_other_was_not_only_tha
     assert!(named == 1 && said.contains(" Change: keepalive_requests 9; (nginx)."), "{named}: {said}");
     assert_eq!(tried(Outcome::Undecided).0, 2);
 }
+
+#[test]
+fn other_programs_learn_of_a_run_what_could_not_be_measured_and_where_the_time_of_a_single_cell_goes() {
+    let mut fixture = Fixture::new();
+    let of = |fixture: &Fixture| {
+        let report = fixture.report();
+        let sarif = crate::sarif_of_findings(&report);
+        let results = sarif["runs"][0]["results"].as_array().map_or(0, Vec::len);
+        (crate::junit_of_findings(&report), results, sarif["runs"][0]["invocations"].to_string())
+    };
+    let findings = fixture.findings.len();
+    assert_eq!(of(&fixture).1, findings);
+    for finding in &mut fixture.findings {
+        (finding.explains, finding.cost_share) = (Some(0.0), 0.5);
+    }
+    assert_eq!(of(&fixture).1, 0, "no protocol explains it, and there is another protocol");
+    fixture.analysis.verdicts.clear();
+    assert_eq!(of(&fixture).1, findings);
+    assert!(!of(&fixture).0.contains("<error"), "all was measured");
+    let reasons = vec!["the generator was late".to_owned()];
+    fixture.analysis.cells[0].state = CellState::Invalid { reasons };
+    let (junit, _, invocations) = of(&fixture);
+    assert!(junit.contains("type=\"invalid\"") && junit.contains("the generator was late"), "{junit}");
+    assert!(invocations.contains("the generator was late"), "{invocations}");
+}

@@ -31,7 +31,8 @@ fn finding(case: &Case<'_>) -> Option<Finding> {
     let all: Vec<&Stop> = all.filter(|stop| stop.direction == Direction::Down).collect();
     // A stop in which credit was held for less would last a round trip anyway: a larger window shortens it more than
     // faster reading.
-    let held: Vec<&Stop> = all.iter().copied().filter(|stop| stop.is_prompt && stop.held > rtt).collect();
+    let held: Vec<&Stop> =
+        all.iter().copied().filter(|stop| stop.is_prompt && stop.is_read_slowly(rtt)).collect();
     let cost: Duration = held.iter().map(|stop| stop.held.min(stop.duration())).sum();
     if held.len() < LEAST_STOPS || held.len() * 2 <= all.len() || !case.is_worth_time(cost) {
         return None;

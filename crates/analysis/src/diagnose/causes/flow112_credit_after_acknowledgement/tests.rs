@@ -37,6 +37,8 @@ fn a_client_that_reads_slowly_is_named_and_its_window_is_not() {
 #[test]
 fn reading_that_takes_less_than_a_round_trip_leaves_the_stop_to_the_window() {
     assert_eq!(names(read_in(30)), ["FLOW101"]);
+    // A client that returns credit for half of its window holds it until the other half has come.
+    assert_eq!(names(read_in(44)), ["FLOW101"]);
     assert_eq!(names(lumps()), ["FLOW101"]);
     // The reading time does not count as cost of the window.
     assert!(rules(read_in(30))[0].cost_share < rules(lumps())[0].cost_share - 0.1);

@@ -29,6 +29,22 @@ fn a_handler_that_takes_most_of_the_time_is_an_observation_and_explains_nothing(
 }
 
 #[test]
+fn of_a_request_that_was_cancelled_no_more_counts_than_it_took() {
+    let cancelled = |after: u64| {
+        let record = Scene::new(Protocol::H2c).request(0, 1, 100, 200, 200).request(0, 3, 100, 205, 205);
+        let mut record = record.request(0, 5, 100, 100 + after, 100 + after).record();
+        let mut samples = record.samples.edit();
+        let last = samples.iter_mut().last().unwrap();
+        last.outcome = h2lab_model::record::Outcome::Cancelled;
+        last.first_byte_at = h2lab_base::units::Time::NEVER;
+        drop(samples);
+        run(&[record]).into_iter().find(|finding| finding.rule == "HOST106").map(|finding| finding.cost)
+    };
+    says(&cancelled(20).expect("a finding"), "170 ms of all 225 ms…");
+    says(&cancelled(90).expect("a finding"), "225 ms of all 295 ms…");
+}
+
+#[test]
 fn a_quick_handler_and_one_that_is_not_the_bulk_are_none() {
     assert!(alone(25, 25).is_some(), "half of 50 ms");
     assert_eq!(alone(24, 24), None);

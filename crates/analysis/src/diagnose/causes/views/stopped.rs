@@ -37,13 +37,13 @@ impl Stopped {
     /// window, and both together are more than half of all in this direction. Concurrent transfers are stopped by the
     /// connection window, single ones by their stream window. The stops are counted, not timed: a pause of a busy
     /// machine makes one of the others long. `is_late`: those after a round trip or more of data, which earlier credit
-    /// would have avoided; else the others. Stops for which the client held the credit longer than a round trip are not
-    /// due to a window.
+    /// would have avoided; else the others. Stops for which the client read slowly are not due to a window.
     pub fn of(case: &Case<'_>, direction: Direction, scope: Scope, is_late: bool) -> Option<Self> {
         let rtt = case.repetitions.iter().map(|repetition| repetition.facts().rtt).max()?;
         let all = case.repetitions.iter().flat_map(Repetition::stops);
         let all: Vec<&Stop> = all.filter(|stop| stop.direction == direction).collect();
-        let is_kind = |stop: &&&Stop| stop.is_prompt && stop.held <= rtt && (stop.flowed >= rtt) == is_late;
+        let is_kind =
+            |stop: &&&Stop| stop.is_prompt && !stop.is_read_slowly(rtt) && (stop.flowed >= rtt) == is_late;
         let (its, others): (Vec<&Stop>, Vec<&Stop>) =
             all.iter().filter(is_kind).copied().partition(|stop| stop.scope == scope);
         let is_most = match scope {

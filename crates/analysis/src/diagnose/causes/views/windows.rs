@@ -76,6 +76,12 @@ impl Stop {
         self.end.since(self.begin)
     }
 
+    /// Whether the client held the credit for longer than it takes to return it for several pieces at once, which come
+    /// within a round trip.
+    pub fn is_read_slowly(&self, rtt: Duration) -> bool {
+        self.held > rtt + rtt / 4
+    }
+
     /// The part of the stop that a larger window would have avoided.
     pub fn of_window(&self) -> Duration {
         self.duration().saturating_sub(self.held)
