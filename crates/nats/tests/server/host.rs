@@ -10,7 +10,7 @@ use h2lab_net::process::Child;
 use rustix::process::Signal;
 
 /// What never takes so long unless something hangs.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(300);
 
 /// A server that runs. It ends with this, and with the test's thread.
 pub struct Server {
