@@ -578,14 +578,14 @@ fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
 /// The figures of the places with most requests: `p95 38.6 ms (one HTTP/2 connection at …); p95 428 ms (…).`
 fn of_places(cells: &[&CellSummary], figure: impl Fn(&CellSummary) -> String) -> String {
     /// More than this many are counted.
-    const TOLD: usize = 3;
+    const MOST: usize = 3;
     let mut cells = cells.to_vec();
     cells.sort_by_key(|summary| std::cmp::Reverse(summary.requests.sent));
-    let told: Vec<String> = cells.iter().take(TOLD).map(|summary| figure(summary)).collect();
-    let rest = cells.len().saturating_sub(TOLD) as u64;
+    let first: Vec<String> = cells.iter().take(MOST).map(|summary| figure(summary)).collect();
+    let rest = cells.len().saturating_sub(MOST) as u64;
     let more =
         if rest > 0 { format!("; {} with fewer requests", plural(rest, "cell")) } else { String::new() };
-    format!("{}{more}.", told.join("; "))
+    format!("{}{more}.", first.join("; "))
 }
 
 /// What slow requests waited for most, where that was analysed: in the cell where they waited longest.
