@@ -13,6 +13,7 @@ mod recorded;
 mod remedy;
 #[cfg(test)]
 mod tests;
+mod told;
 mod variation;
 mod without_effect;
 
@@ -29,10 +30,10 @@ use h2lab_model::scenario::Cell;
 use h2lab_model::workload::{Arrival, Protocol};
 
 use crate::diagnose::Finding;
-use crate::stats::correction;
+use crate::stats::correction::Looks;
 use crate::stats::{
-    CellState, CellSummary, CellVerdict, Tail, different_work, interval_of_rates, interval_of_times,
-    repetitions_of, time_floor, verdict_on,
+    CellState, CellSummary, CellVerdict, Tail, different_work, fail_more, interval_of_rates,
+    interval_of_times, repetitions_of, time_floor, verdict_on,
 };
 use variation::Known;
 
@@ -64,8 +65,7 @@ fn looks(rounds: u32) -> u32 {
 /// The place of the first of `findings` on the cell that names a cause which `knob` removes; the costliest come first. `None`
 /// if there is none.
 pub fn suspicion(knob: &Knob, cell: u32, findings: &[Finding]) -> Option<usize> {
-    let causes = knob.causes();
-    findings.iter().position(|finding| finding.cell == cell && causes.contains(&finding.rule.as_str()))
+    findings.iter().position(|finding| finding.cell == cell && finding.is_removed_by(knob))
 }
 
 /// Whether a knob is worth a try on a cell that has these findings.
@@ -178,12 +178,6 @@ impl Effect {
         Self { low: self.low.min(self.ratio / by), high: self.high.max(self.ratio * by), ..self }
     }
 
-    /// With an interval that is `by` times as wide, in the logarithm.
-    fn widened(self, by: f64) -> Self {
-        let wider = |end: f64| correction::widened(self.ratio, end, by);
-        Self { low: wider(self.low), high: wider(self.high), ..self }
-    }
-
     /// For a ratio of times: less is better.
     fn inverted(self) -> Self {
         Self { ratio: 1.0 / self.ratio, low: 1.0 / self.high, high: 1.0 / self.low, ..self }
@@ -216,8 +210,9 @@ pub struct Trial {
     pub effect: Option<Effect>,
     /// The result.
     pub outcome: Outcome,
-    /// The part of the difference from the twin that the change closes, 0 to 1; `None` without a difference.
-    pub closes: Option<f64>,
+    /// The part of the difference from the twin that the change closes, and its interval, 0 to 1; `None` without a
+    /// difference.
+    pub closes: Option<[f64; 3]>,
 }
 
 /// The cells of an experiment, by their indices in the run.
@@ -229,20 +224,20 @@ pub struct Setup {
     pub twin: Option<u32>,
     /// Twin and subject at the server itself, if the others go through a proxy.
     pub direct: Option<[u32; 2]>,
-    /// A cell at the server itself and one through the proxy, with comparable protocols, if there are such cells.
-    pub hop: Option<[u32; 2]>,
+    /// Cells at the server itself and through the proxy, with comparable protocols ([`Setup::hops`]).
+    pub hops: Vec<[u32; 2]>,
     /// Knobs, and the cells that have them.
     pub knobs: Vec<(u32, Knob)>,
 }
 
 impl Setup {
-    /// A cell at the server itself and one through the proxy, with comparable protocols: HTTP/1.1, or else protocols
-    /// that both multiplex.
-    pub fn hop(direct: &[&Cell], via: &[&Cell]) -> Option<[u32; 2]> {
+    /// A cell at the server itself and one through the proxy, over HTTP/1.1 and over what multiplexes: none of those that
+    /// one of them does not speak.
+    pub fn hops(direct: &[&Cell], via: &[&Cell]) -> Vec<[u32; 2]> {
         let of = |cells: &[&Cell], is_multiplexed| {
             cells.iter().find(|cell| cell.protocol.is_multiplexed() == is_multiplexed).map(|cell| cell.index)
         };
-        [false, true].into_iter().find_map(|kind| Some([of(direct, kind)?, of(via, kind)?]))
+        [false, true].into_iter().filter_map(|kind| Some([of(direct, kind)?, of(via, kind)?])).collect()
     }
 }
 
@@ -253,8 +248,8 @@ pub struct Experiment {
     pub verdict: Option<CellVerdict>,
     /// The same at the server itself, if these go through a proxy.
     pub direct: Option<CellVerdict>,
-    /// What a request takes at the server itself and through the proxy.
-    pub hop: Option<Hop>,
+    /// What a request takes at the server itself and through the proxy, over each protocol that both speak.
+    pub hops: Vec<Hop>,
     /// What was compared.
     pub metric: Metric,
     /// The knobs that were tried, in the order of the setup.
@@ -273,20 +268,14 @@ pub struct Hop {
 }
 
 impl Hop {
-    /// Over the protocol that is examined if it is the slow one, and sound at both hops; else as [`Setup::hop`] says.
-    fn of_setup(run: &RunRecord, setup: &Setup, is_slower: bool) -> Option<Self> {
-        let examined = setup.direct.filter(|_| is_slower).map(|[_, direct]| [direct, setup.subject]);
-        let examined = examined.and_then(|cells| Self::of(run, cells)).filter(|hop| hop.medians.is_ok());
-        examined.or_else(|| Self::of(run, setup.hop?))
-    }
-
     fn of(run: &RunRecord, cells: [u32; 2]) -> Option<Self> {
         let [direct, via] = cells.map(|index| summary(&repetitions_of(run, index)));
         let both = [direct?, via?];
         let protocols = both.each_ref().map(|one| one.cell.protocol);
-        let unsound = both.iter().find_map(|one| match &one.state {
+        let places = ["at the server itself", "through the proxy"];
+        let unsound = both.iter().zip(places).find_map(|(one, place)| match &one.state {
             CellState::Ok => None,
-            CellState::Unstable { .. } => Some(format!("{} does not carry this load", one.label)),
+            CellState::Unstable { .. } => Some(format!("{place} {} does not carry this load", one.label)),
             CellState::Invalid { reasons } => Some(format!("{}: {}", one.label, reasons.join("; "))),
             CellState::Failed { why, .. } | CellState::Unsupported { why } => {
                 Some(format!("{}: {why}", one.label))
@@ -327,10 +316,10 @@ impl Experiment {
             let of = |metric: Metric| {
                 // Two rounds of each cell alone have two degrees of freedom: by Student's t for a small share, no
                 // change would ever have an effect. So how rounds vary is in `spread`, by Student's t with the degrees
-                // of freedom of all cells. What is left is from many blocks, of which the normal distribution is near
-                // enough; `calibration.rs` counts what both together claim falsely.
-                let known_variation = correction::of_looks_at_known_variation(among);
-                let own = effect(&subject, changed, metric, run.seed)?.widened(known_variation);
+                // of freedom of all cells. What is left is by Student's t for the blocks, which may be few;
+                // `calibration.rs` counts what both together claim falsely.
+                let looks = Looks::at_known_variation(among);
+                let own = effect_among(&subject, changed, metric, run.seed, looks)?;
                 Some(own.no_narrower(known.spread(metric, [&subject, changed], among)))
             };
             let (effect, served) = (of(metric), of(Metric::Served));
@@ -340,12 +329,12 @@ impl Experiment {
                 cell: *index,
                 rounds: changed.repetitions,
                 effect,
-                outcome: match outcome(&subject, changed, metric, [effect, served]) {
+                outcome: match outcome([&subject, changed], metric, [effect, served], among) {
                     // The variation between rounds is unknown.
                     outcome if is_single && outcome.is_final() => Outcome::Undecided,
                     outcome => outcome,
                 },
-                closes: gap.zip(effect).and_then(|(gap, effect)| closed(gap, effect)),
+                closes: gap.zip(effect).and_then(|(gap, effect)| closed(metric, gap, effect)),
             })
         });
         let direct = setup.direct.and_then(|[twin, subject]| {
@@ -354,10 +343,9 @@ impl Experiment {
         });
         let trials: Vec<Trial> = trials.collect();
         let verdict = twin.as_ref().map(|twin| verdict_on(twin, &subject, run.seed));
-        let is_slower = |verdict: &CellVerdict| verdict.is_slower() || verdict.is_slower_in_median_only();
         Some(Self {
             direct,
-            hop: Hop::of_setup(run, setup, verdict.as_ref().is_some_and(is_slower)),
+            hops: setup.hops.iter().filter_map(|cells| Hop::of(run, *cells)).collect(),
             verdict,
             metric,
             untried: setup.knobs.len() - trials.len(),
@@ -370,7 +358,7 @@ impl Experiment {
         Self {
             verdict: None,
             direct: None,
-            hop: None,
+            hops: Vec::new(),
             metric: Metric::Served,
             trials: Vec::new(),
             untried: 0,
@@ -531,30 +519,42 @@ fn metric(subject: &CellSummary, twin: Option<&CellSummary>, seed: u64) -> Metri
 
 /// How many times better `changed` is than `subject`, with an interval of 95 %.
 fn effect(subject: &CellSummary, changed: &CellSummary, metric: Metric, seed: u64) -> Option<Effect> {
+    effect_among(subject, changed, metric, seed, Looks::from(1))
+}
+
+/// The same with an interval that is one of `looks`.
+fn effect_among(
+    subject: &CellSummary,
+    changed: &CellSummary,
+    metric: Metric,
+    seed: u64,
+    looks: Looks,
+) -> Option<Effect> {
     match metric {
         Metric::Served => {
-            let of = interval_of_rates(subject, changed, seed, 1)?;
+            let of = interval_of_rates(subject, changed, seed, looks)?;
             let (before, after) = (of.baseline_rps, of.cell_rps);
             Some(Effect { ratio: of.ratio, low: of.low, high: of.high, before, after })
         }
         Metric::Response(_) | Metric::Median | Metric::Run => {
-            let of = interval_of_times(metric.share(), subject, changed, seed, 1)?;
+            let of = interval_of_times(metric.share(), subject, changed, seed, looks)?;
             let (before, after) = (of.baseline.as_secs_f64(), of.candidate.as_secs_f64());
             Some(Effect { ratio: of.ratio, low: of.low, high: of.high, before, after }.inverted())
         }
     }
 }
 
-/// The outcome for a knob, from its effects on the metric and on what is served.
+/// The outcome for a knob, from its effects on the metric and on what is served; one of `looks`.
 fn outcome(
-    subject: &CellSummary,
-    changed: &CellSummary,
+    [subject, changed]: [&CellSummary; 2],
     metric: Metric,
     [effect, served]: [Option<Effect>; 2],
+    looks: u32,
 ) -> Outcome {
     let requests = &changed.requests;
+    let [without, with] = [subject, changed].map(|cell| [cell.requests.failed, cell.requests.sent]);
     let fails_more =
-        requests.failed > subject.requests.failed && requests.failed as f64 > requests.sent as f64 * FAILED;
+        requests.failed as f64 > requests.sent as f64 * FAILED && fail_more(without, with, looks);
     let unsound = [subject, changed].into_iter().find(|summary| summary.is_invalid());
     match (&unsound.unwrap_or(changed).state, effect) {
         (CellState::Invalid { reasons }, _) => Outcome::Void(reasons.first().cloned().unwrap_or_default()),
@@ -593,12 +593,22 @@ fn is_below_floor(effect: &Effect, metric: Metric, floor: Duration) -> bool {
 }
 
 /// The part of a gap that an effect closes, in milliseconds or requests/s. The gap is the difference between the
-/// unchanged cell, in the rounds of the changed one, and the twin.
-fn closed(gap: Effect, effect: Effect) -> Option<f64> {
+/// unchanged cell, in the rounds of the changed one, and the twin. The ends of the interval have the unfavourable ends of
+/// both effects' intervals, and the favourable ones.
+fn closed(metric: Metric, gap: Effect, effect: Effect) -> Option<[f64; 3]> {
     if gap.low <= 1.0 || effect.ratio <= 1.0 {
-        return (gap.low > 1.0).then_some(0.0);
+        return (gap.low > 1.0).then_some([0.0; 3]);
     }
-    let part = (effect.before - effect.after) / (effect.before - gap.after);
+    let part = |after: f64, twin: f64| (effect.before - after) / (effect.before - twin);
+    let closes = part(effect.after, gap.after);
+    let better = |figure: f64, ratio: f64| {
+        if metric == Metric::Served { figure * ratio } else { figure / ratio }
+    };
+    let end =
+        |of_effect: f64, of_gap: f64| part(better(effect.before, of_effect), better(gap.before, of_gap));
+    let (low, high) = (end(effect.low, gap.high), end(effect.high, gap.low));
+    // At its least, the difference may be none at all.
+    let high = if high >= closes { high } else { 1.0 };
     // In these rounds the unchanged cell may have been as good as the twin: there was no difference.
-    (part.is_finite() && part > 0.0).then(|| part.min(1.0))
+    (closes.is_finite() && closes > 0.0).then(|| [closes, low, high].map(|part| part.clamp(0.0, 1.0)))
 }

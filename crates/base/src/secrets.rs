@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// What stands in a URL for a part that is not shown.
 pub const HIDDEN: &str = "***";
@@ -77,6 +78,87 @@ pub fn without_url_secrets(url: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// Where a command has the server's URL, which ends with a path.
+const PLACE: &str = "{url}";
+const LOCATED: &str = "h2lab://{url}/";
+
+/// A command for a shell, or a line of what it printed, without the secrets of [`without_secrets`] and without credentials: values of
+/// header fields, after schemes of authentication, and of flags and variables whose names say so. Doing it twice changes nothing.
+pub fn without_command_secrets(command: &str) -> String {
+    let located = command.replace(PLACE, LOCATED);
+    let text = without_secrets(&located).replace(LOCATED, PLACE);
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(value) = credential(rest) {
+        shown.push_str(&rest[..value.start]);
+        shown.push_str(HIDDEN);
+        rest = &rest[value.end..];
+    }
+    shown + rest
+}
+
+/// Where the first credential in `text` is.
+fn credential(text: &str) -> Option<Range<usize>> {
+    let is_of_name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
+    let mut at = 0;
+    loop {
+        let begin = at + text[at..].find(is_of_name)?;
+        let length = text[begin..].find(|character: char| !is_of_name(character));
+        at = length.map_or(text.len(), |length| begin + length);
+        let before = text[..begin].chars().next_back();
+        if let Some(value) = value_of(&text[begin..at], before, &text[at..]) {
+            return Some(at + value.start..at + value.end);
+        }
+    }
+}
+
+/// Where in `after` the value of `name` is, if it is a credential; `before` is the character before the name.
+fn value_of(name: &str, before: Option<char>, after: &str) -> Option<Range<usize>> {
+    const FLAGS: [&str; 3] = ["user", "proxy-user", "oauth2-bearer"];
+    let is_quote = |character: char| matches!(character, '"' | '\'');
+    let word = name.trim_start_matches('-');
+    let dashes = name.len() - word.len();
+    let field = if dashes == 1 { word.strip_prefix('H').unwrap_or(word) } else { word };
+    let is_field = is_credential(field);
+    let lower = word.to_ascii_lowercase();
+    let is_secret = is_field || ["token", "secret", "password"].iter().any(|end| lower.ends_with(end));
+    let is_flag = dashes == 2 && (is_secret || FLAGS.contains(&word));
+    let is_scheme = lower == "bearer" || word == "Basic";
+    let is_short = matches!(name, "-u" | "-b");
+    // As in JSON and in programs, the name may be in quotes of its own.
+    let unquoted = after.trim_start_matches(['"', '\'', '\\']);
+    let is_key = unquoted.len() < after.len();
+    let bare = unquoted.trim_start_matches(' ');
+    let separator = bare.chars().next()?;
+    let (has_value, is_separate) = match separator {
+        ':' => (is_field || (is_secret && is_key), true),
+        '=' => (is_secret || is_flag, true),
+        ',' => (is_secret && is_key, true),
+        _ => (!is_key && bare.len() < unquoted.len() && (is_flag || is_scheme || is_short), false),
+    };
+    if !has_value {
+        return None;
+    }
+    let value = if is_separate { &bare[1..] } else { bare };
+    let is_line = separator == ':' && value.starts_with([' ', '\\']);
+    let value = value.trim_start_matches([' ', '\\']);
+    let own = value.chars().next().filter(|first| is_quote(*first));
+    let value = if own.is_some() { &value[1..] } else { value };
+    let around = before.filter(|last| is_quote(*last) && !is_key);
+    let end = match own.or(around) {
+        Some(quote) => value.find(quote),
+        None if is_line => value.find('\n'),
+        None => value.find(|character: char| {
+            character.is_whitespace() || matches!(character, '"' | '\'' | '&' | ';' | '|' | ')')
+        }),
+    };
+    let length = end.unwrap_or(value.len());
+    // These letters mean other things to other programs.
+    let is_other = is_short && !value[..length].contains([':', '=']);
+    let start = after.len() - value.len();
+    (length > 0 && !is_other).then(|| start..start + length)
+}
+
 /// One part of a query.
 fn without_value(part: &str) -> Cow<'_, str> {
     match part.split_once('=') {
@@ -146,6 +228,45 @@ mod tests {
             "http://a/x?t=***: no (see 'http://***@b/'), \"/p?***\".\nGET /q?t=*** HTTP/1.1? #1 a@b"
         );
         assert!(matches!(without_secrets("no URL"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn credentials_in_commands_are_hidden_and_all_else_is_shown() {
+        for (command, shown) in [
+            (
+                "curl -s -H \"Authorization: Bearer s3cret\" \"{url}status/404?token=s3cret\"; echo",
+                "curl -s -H \"Authorization: ***\" \"{url}status/404?token=***\"; echo",
+            ),
+            ("curl '{url}?t=s3cret' {urls}", "curl '{url}?t=***' {urls}"),
+            ("curl -H'Cookie: a=s3cret; b=s3cret' {url}", "curl -H'Cookie: ***' {url}"),
+            ("curl \"-HCookie: s3cret\" {url}", "curl \"-HCookie: ***\" {url}"),
+            ("curl -u me:s3cret -b a=s3cret {url}", "curl -u *** -b *** {url}"),
+            (
+                "curl --oauth2-bearer s3cret --user=me:s3cret {url}",
+                "curl --oauth2-bearer *** --user=*** {url}",
+            ),
+            (
+                "API_TOKEN=s3cret client --password 's3 cret' {url}",
+                "API_TOKEN=*** client --password '***' {url}",
+            ),
+            ("get({'Authorization': 'Basic s3cret'}, {url})", "get({'Authorization': '***'}, {url})"),
+            ("sh -c \"get {\\\"cookie\\\": \\\"s3cret", "sh -c \"get {\\\"cookie\\\": \\\"***"),
+            ("http {url} X-API-Key:s3cret a=b", "http {url} X-API-Key:*** a=b"),
+            ("> authorization: Bearer s3cret", "> authorization: ***"),
+            ("auth is Bearer s3cret, as told", "auth is Bearer *** as told"),
+            (
+                "python3 -u client.py {url} -b 9 --cookie-jar a",
+                "python3 -u client.py {url} -b 9 --cookie-jar a",
+            ),
+            ("SyntaxError: Unexpected token: }", "SyntaxError: Unexpected token: }"),
+            (
+                "curl -H 'accept: text/html' -w '%{http_code}' {url}",
+                "curl -H 'accept: text/html' -w '%{http_code}' {url}",
+            ),
+        ] {
+            assert_eq!(without_command_secrets(command), shown, "{command}");
+            assert_eq!(without_command_secrets(shown), shown, "once is enough");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::workload::engine::LEAST_WINDOW;
 use crate::workload::{ClientPolicy, DialPolicy, EngineSettings, Protocol};
 
 /// The stream window that no path needs to exceed in an experiment: 1.3 Gbit/s over a round trip of 100 ms.
-const LARGE_WINDOW: u32 = 16 << 20;
+pub const LARGE_WINDOW: u32 = 16 << 20;
 /// Frames of four times the least that RFC 9113 §4.2 demands: longer ones gain nothing (docs/bulk.md).
 const LARGE_FRAME: u32 = 64 << 10;
 /// As many streams as RFC 9113 §6.5.2 recommends that a server allows at least.
@@ -366,7 +366,7 @@ impl Knob {
                 "LOSS101", "LOSS102", "LOSS105", "FLOW103", "FLOW112", "MUX101", "MUX102", "MUX103",
                 "MUX105", "HOST105",
             ],
-            Self::NoRequestLimit => &["CONN101"],
+            Self::NoRequestLimit => &["CONN101", "CONN103"],
             Self::LargeWindows => &["FLOW101", "FLOW103", "FLOW104", "FLOW106"],
             Self::LargeConnectionWindow => &["FLOW103", "FLOW108"],
             Self::DefaultCredit => &["FLOW105", "FLOW106"],

@@ -1,5 +1,5 @@
 //! Whether a child and its own children run, according to `/proc`. A measurement of a server must detect that somebody
-//! stopped or killed it, or that it waited for a CPU.
+//! stopped or killed it, or that it waited for a CPU or a disk.
 
 mod threads;
 
@@ -24,6 +24,22 @@ pub struct ProcessObservation {
     pub ended: Option<Time>,
     /// How long their threads ran, and waited for a CPU.
     pub cpu: CpuUse,
+    /// For how long the main thread of one of them was in a sleep that no signal ends (state `D`): it waited for a disk, or for
+    /// a network file system.
+    pub disk: Duration,
+}
+
+impl ProcessObservation {
+    /// Adds the time since the last look to those of the states that the processes are in now.
+    fn add(&mut self, states: &[char], now: Time, since: Duration) {
+        if states.iter().any(|state| matches!(state, 'T' | 't')) {
+            let (_, time) = self.stopped.get_or_insert((now, Duration::ZERO));
+            *time += since;
+        }
+        if states.contains(&'D') {
+            self.disk += since;
+        }
+    }
 }
 
 /// Looks at a process and its children. Made by [`Child::watch`](crate::process::Child::watch).
@@ -67,14 +83,13 @@ impl ProcessWatch {
             }
         }
         let root = self.family.first().copied();
-        let mut is_stopped = false;
+        let mut states = Vec::new();
         let seen = &mut self.seen;
         self.family.retain(|&member| match state(member) {
-            Some('T' | 't') => {
-                is_stopped = true;
+            Some(state) => {
+                states.push(state);
                 true
             }
-            Some(_) => true,
             None if Some(member) == root => {
                 seen.ended.get_or_insert(now);
                 true
@@ -84,10 +99,7 @@ impl ProcessWatch {
                 false
             }
         });
-        if is_stopped {
-            let (_, time) = seen.stopped.get_or_insert((now, Duration::ZERO));
-            *time += now.since(self.looked_at);
-        }
+        seen.add(&states, now, now.since(self.looked_at));
         self.threads.look(self.family.iter().map(|member| member.pid), now.since(self.looked_at));
         seen.cpu = self.threads.sum;
         self.looked_at = now;
@@ -179,10 +191,25 @@ mod tests {
         for ms in [0, 20, 40] {
             // It may not be asleep yet.
             assert_eq!(
-                ProcessObservation { cpu: CpuUse::default(), ..watch.look(Time::from_millis(ms)) },
+                ProcessObservation {
+                    cpu: CpuUse::default(),
+                    disk: Duration::ZERO, // its program may be read from a disk
+                    ..watch.look(Time::from_millis(ms))
+                },
                 ProcessObservation::default()
             );
         }
+    }
+
+    #[test]
+    fn states_count_for_the_time_since_the_last_look_and_once_for_all_processes() {
+        let mut seen = ProcessObservation::default();
+        for (ms, states) in [(20, "SR"), (40, "SD"), (60, "DD"), (80, "S"), (100, "DT"), (120, "")] {
+            let states: Vec<char> = states.chars().collect();
+            seen.add(&states, Time::from_millis(ms), Duration::from_millis(20));
+        }
+        assert_eq!(seen.disk, Duration::from_millis(60));
+        assert_eq!(seen.stopped, Some((Time::from_millis(100), Duration::from_millis(20))));
     }
 
     #[test]

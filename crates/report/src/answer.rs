@@ -6,7 +6,7 @@ mod tests;
 use super::bulk_cells::{self, BulkCell};
 use super::causes::{self, Tail};
 use super::format::{bound, count, millis_unit, per_second, plural, rate, ratio};
-use super::sentences::{self, name};
+use super::sentences::{self, FEW, name};
 use super::style::{Paint, TextStyle, painted};
 use super::{Report, condition, notes, pairs};
 use h2lab_analysis::diagnose::Finding;
@@ -185,7 +185,7 @@ fn pool(report: &Report<'_>, cell: u32) -> Option<String> {
 }
 
 /// ` at 3% loss`; nothing where there is only one condition.
-fn at(report: &Report<'_>, group: u32) -> String {
+pub(super) fn at(report: &Report<'_>, group: u32) -> String {
     let groups = report.analysis.groups();
     let its = groups.iter().find(|cells| cells.first().is_some_and(|first| first.cell.group == group));
     let beginning = its.and_then(|cells| condition::beginning(report, cells));
@@ -259,18 +259,28 @@ pub(super) const LEAST_COST: f64 = 0.05;
 
 /// `Cause (LOSS101): every drop stalls all streams. Change: connections = 16 (client).`
 fn cause(report: &Report<'_>, cell: u32) -> Option<String> {
+    dearest(report, cell).map(|finding| cause_of(report, finding, ""))
+}
+
+/// What a finding says as a cause; `whose` follows its id.
+fn cause_of(report: &Report<'_>, finding: &Finding, whose: &str) -> String {
+    let symptom = sentences::lower_first(finding.symptom.trim_end_matches('.'));
+    format!("{}{whose}: {symptom}.{}", lead_of_cause(finding), change(report, finding))
+}
+
+/// The finding of a cell that costs most, of those that cost enough to be its cause. As in the list of findings,
+/// observations come last: a cause of failures takes less time than a slow handler, and can be changed.
+fn dearest<'a>(report: &Report<'a>, cell: u32) -> Option<&'a Finding> {
     let its = report.findings.iter().filter(|finding| finding.cell == cell);
     // A status has nothing to do with connections, and a server that is gone needs no further explanation.
     let failed = report.analysis.cell(cell).is_some_and(|summary| {
         let most = summary.errors.first().map(|most| most.kind);
         most.is_some_and(|most| !matches!(most, Outcome::Status | Outcome::Connect | Outcome::Timeout))
     });
-    let dearest = its
-        .max_by(|a, b| a.cost_share.total_cmp(&b.cost_share))
-        .filter(|dearest| failed && dearest.of_failures || dearest.cost_share >= LEAST_COST)?;
-    let symptom = sentences::lower_first(dearest.symptom.trim_end_matches('.'));
-    let lead = lead_of_cause(dearest);
-    Some(format!("{lead}: {symptom}.{}", change(report, dearest)))
+    let is_enough = |it: &&Finding| failed && it.of_failures || it.cost_share >= LEAST_COST;
+    let is_cause = |it: &Finding| !it.is_observation();
+    its.filter(is_enough)
+        .max_by(|a, b| is_cause(a).cmp(&is_cause(b)).then(a.cost_share.total_cmp(&b.cost_share)))
 }
 
 /// `Cause (LOSS101)`; `Part of the cause (LOSS101, 16 % of the difference)` of what explains less than half.
@@ -350,24 +360,31 @@ fn until_then(summary: &CellSummary) -> Option<String> {
 /// A tail that is shorter needs no explanation.
 const LONG: Duration = Duration::from_millis(20);
 
-/// `p95: 150 ms of 151 ms pass before the first byte of the response.`
+/// The figure of the slow ones of these latencies: its name and its share. Fewer than [`FEW`] have no tail.
+fn slow(latency: &Latency) -> (&'static str, f64) {
+    if latency.n() < FEW {
+        return ("max", 1.0);
+    }
+    let tail = latency.tail();
+    (tail.name(), tail.share())
+}
+
+/// `The p95 is 151 ms; the first byte of the response came after 150 ms: the server's time and the path's.`
 fn phase(summary: &CellSummary) -> Option<String> {
-    let tail = summary.response.tail();
-    let at = |latency: &Latency| latency.quantile(tail.share());
+    let (tail, share) = slow(&summary.response);
+    let at = |latency: &Latency| latency.quantile(share);
     let (response, service, first_byte) = (at(&summary.response), at(&summary.service), at(&summary.ttfb));
     let [whole, sent, byte] = [response, service, first_byte].map(millis_unit);
     let what = if service * 2 < response {
-        format!(
-            "{sent} of {whole} after the request was sent; before that it waited for a connection or a stream"
-        )
+        format!("from sending the request on {sent}; before that it waited for a connection or a stream")
     } else if first_byte * 5 > service * 4 && response > 2 * summary.response.quantile(0.5) {
-        format!("{byte} of {whole} before the first byte of the response: the server's time and the path's")
+        format!("the first byte of the response came after {byte}: the server's time and the path's")
     } else if first_byte * 2 < service {
-        format!("first byte of the response after {byte}; the rest of {whole} is the transfer of the body")
+        format!("the first byte of the response came after {byte}; the rest is the transfer of the body")
     } else {
         return None;
     };
-    (response >= LONG).then(|| format!("{}: {what}.", tail.name()))
+    (response >= LONG).then(|| format!("The {tail} is {whole}; {what}."))
 }
 
 /// Whether a cell has no result: then its figures are no answer.
@@ -415,9 +432,6 @@ fn of_one(summary: &CellSummary) -> String {
         _ => format!("Serves all of {load}{latencies}."),
     }
 }
-
-/// Fewer requests than these have neither a rate nor a tail.
-const FEW: u64 = 20;
 
 /// `8 requests, 2 in flight: median 132 ms, max 160 ms.`
 fn of_few(summary: &CellSummary, load: &str) -> String {
@@ -545,11 +559,11 @@ fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
         )
     }));
     let is_sound = |summary: &&CellSummary| summary.state == CellState::Ok && !summary.is_dead();
-    let tail = |summary: &&CellSummary| summary.response.quantile(summary.response.tail().share());
+    let tail = |summary: &&CellSummary| summary.response.quantile(slow(&summary.response).1);
     let mut sound: Vec<&CellSummary> = cells.iter().filter(is_sound).collect();
     sound.sort_by_key(tail);
     let figure = |summary: &CellSummary| {
-        format!("{} {} ({})", summary.response.tail().name(), millis_unit(tail(&summary)), place(summary))
+        format!("{} {} ({})", slow(&summary.response).0, millis_unit(tail(&summary)), place(summary))
     };
     match sound.as_slice() {
         [] => {}
@@ -559,15 +573,25 @@ fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
         [best, .., worst] => sentences.push(format!("From {} to {}.", figure(best), figure(worst))),
     }
     let void: Vec<&CellSummary> = cells.iter().filter(|summary| is_without_result(summary)).collect();
-    if let Some(first) = void.first() {
-        let reason = sentences::no_result(first).unwrap_or_default();
+    if !void.is_empty() {
+        // Of what clients did at several places none stands for the others.
+        let most = if report.is_of_packets() { MOST_PLACES } else { 1 };
+        let reason = |summary: &&CellSummary| {
+            format!("{}: {}", place(summary), sentences::no_result(summary).unwrap_or_default())
+        };
+        let reasons: Vec<String> = void.iter().take(most).map(reason).collect();
         let verb = if void.len() == 1 { "has" } else { "have" };
         sentences.push(format!(
-            "{} of {} {verb} no result: {}: {reason}.",
+            "{} of {} {verb} no result: {}.",
             count(void.len() as u64),
             plural(cells.len() as u64, "cell"),
-            place(first)
+            reasons.join("; ")
         ));
+    }
+    if report.is_of_packets() {
+        sentences.extend(failing_places(cells, place));
+        sentences.extend(cause_of_places(report, cells, place));
+        return sentences;
     }
     let blamed = worst.or(sound.last().copied());
     let why = |cell| pool(report, cell).or_else(|| cause(report, cell));
@@ -575,14 +599,50 @@ fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
     sentences
 }
 
+/// Of what clients did at several places, more than this many are only counted.
+const MOST_PLACES: usize = 3;
+
+/// How the requests of each place failed, those with most failures first; a place without a result is left out: its
+/// reason says it.
+fn failing_places(cells: &[CellSummary], place: impl Fn(&CellSummary) -> String) -> Option<String> {
+    let mut failing: Vec<(&CellSummary, String)> = cells
+        .iter()
+        .filter(|summary| !is_without_result(summary))
+        .filter_map(|summary| Some((summary, notes::failing(summary)?)))
+        .collect();
+    failing.sort_by_key(|(summary, _)| std::cmp::Reverse(summary.requests.failed));
+    let first: Vec<String> =
+        failing.iter().take(MOST_PLACES).map(|(summary, how)| format!("{}: {how}", place(summary))).collect();
+    let rest = failing.len().saturating_sub(MOST_PLACES) as u64;
+    let more = (rest > 0).then(|| format!("; so did some in {}", plural(rest, "other cell")));
+    let said = sentences::capitalised(&first.join("; "));
+    (!first.is_empty()).then(|| format!("{said}{}.", more.unwrap_or_default()))
+}
+
+/// The cause that costs most time of all places, and of which it is: the place with the longest tail may have none.
+fn cause_of_places(
+    report: &Report<'_>,
+    cells: &[CellSummary],
+    place: impl Fn(&CellSummary) -> String,
+) -> Option<String> {
+    let sound = cells.iter().filter(|summary| !is_without_result(summary));
+    let causes = sound.filter_map(|summary| Some((summary, dearest(report, summary.cell.index)?)));
+    let time = |(summary, finding): &(&CellSummary, &Finding)| {
+        finding.cost_share * summary.response.mean().as_secs_f64() * summary.response.n() as f64
+    };
+    // Observations last, as above.
+    let is_cause = |(_, finding): &(&CellSummary, &Finding)| !finding.is_observation();
+    let (summary, finding) =
+        causes.max_by(|a, b| is_cause(a).cmp(&is_cause(b)).then(time(a).total_cmp(&time(b))))?;
+    Some(cause_of(report, finding, &format!(" for {}", place(summary))))
+}
+
 /// The figures of the places with most requests: `p95 38.6 ms (one HTTP/2 connection at …); p95 428 ms (…).`
 fn of_places(cells: &[&CellSummary], figure: impl Fn(&CellSummary) -> String) -> String {
-    /// More than this many are counted.
-    const MOST: usize = 3;
     let mut cells = cells.to_vec();
     cells.sort_by_key(|summary| std::cmp::Reverse(summary.requests.sent));
-    let first: Vec<String> = cells.iter().take(MOST).map(|summary| figure(summary)).collect();
-    let rest = cells.len().saturating_sub(MOST) as u64;
+    let first: Vec<String> = cells.iter().take(MOST_PLACES).map(|summary| figure(summary)).collect();
+    let rest = cells.len().saturating_sub(MOST_PLACES) as u64;
     let more =
         if rest > 0 { format!("; {} with fewer requests", plural(rest, "cell")) } else { String::new() };
     format!("{}{more}.", first.join("; "))

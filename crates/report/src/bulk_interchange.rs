@@ -36,7 +36,7 @@ impl Found {
         let target = record.transfers.first().map_or(String::new(), |transfer| transfer.url.clone());
         let limit = summary.binding().map(|bound| bound.binding.clone());
         let answer = bulk_text::parts(record).answer.join(" ");
-        let void = (record.is_void() || record.is_in_vain()).then(|| answer.clone());
+        let void = (record.is_void() || record.moved_nothing()).then(|| answer.clone());
         let failure = |transfer: &TransferRecord| match &transfer.outcome {
             TransferOutcome::Failed { why, .. } => Some(format!("{}: {why}", transfer.url)),
             TransferOutcome::Complete | TransferOutcome::Partial { .. } => None,

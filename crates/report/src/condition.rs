@@ -180,13 +180,20 @@ fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
         aspects.push(Aspect::new("path", cell.work.path.clone()));
     }
     aspects.push(Aspect::new("shape", format!("{} headers", cell.work.shape)));
-    let measured = format_duration(cell.work.phases.measure);
-    aspects.push(Aspect::new("measure", format!("{measured} measured")));
+    // How long a client was seen is no condition of its requests.
+    if !report.is_of_packets() {
+        aspects.push(Aspect::new("measure", measured_time(cell)));
+    }
     aspects.push(Aspect::new("target", cell.parties()));
     let scenario = &report.run.scenario;
     let seed = scenario.seed_of(cell.group).filter(|_| scenario.seed.varies());
     aspects.extend(seed.map(|seed| Aspect::new("seed", format!("seed {seed}"))));
     aspects
+}
+
+/// `a measured time of 5s`
+pub(super) fn measured_time(cell: &Cell) -> String {
+    format!("a measured time of {}", format_duration(cell.work.phases.measure))
 }
 
 /// Whether a URL names this machine by its loopback device.
@@ -317,6 +324,10 @@ mod tests {
             "live network, no emulation, cubic, 50 requests/s, http://a/",
         ];
         assert_eq!(headings, expected);
+        let [mut long, short] = [0, 1].map(|group| cell(group, group, Protocol::H1, 4, 0.0));
+        long.work.phases.measure = Duration::from_secs(9);
+        let beginning = conditions(&[long, short]).remove(0).1;
+        assert_eq!(beginning.as_deref(), Some("At a measured time of 9s"), "and no bare number");
     }
 
     #[test]

@@ -242,10 +242,11 @@ impl Diagnosis<'_> {
     pub fn answer(&self) -> Vec<String> {
         let mut answer: Vec<String> = Vec::new();
         if self.report.run.interrupted {
-            let what = match self.failure {
-                _ if self.is_server_gone() => "The server ended".to_owned(),
-                Some(why) => format!("The run could not go on ({why})"),
-                None => "Interrupted".to_owned(),
+            let what = match (self.server_gone(), self.failure) {
+                // Whether it ended or hangs is in the reason, as far as that is known.
+                (Some(why), _) => format!("The server stopped answering ({why})"),
+                (None, Some(why)) => format!("The run could not go on ({why})"),
+                (None, None) => "Interrupted".to_owned(),
             };
             answer.push(format!("{what}: this is what was measured until then."));
         }
@@ -254,8 +255,11 @@ impl Diagnosis<'_> {
             answer.push(refused);
             return answer;
         }
+        let invalid_first = self.invalid_first_run();
         answer.extend(match self.statement() {
             Some(statement) => vec![format!("{statement}.")],
+            // Said behind what the experiment shows.
+            None if invalid_first.is_some() => Vec::new(),
             // What the requests of a client took; nothing else was measured.
             None if self.unread.is_some() => super::answer::of(&self.report).into_iter().take(1).collect(),
             None => self.alone(),
@@ -264,22 +268,25 @@ impl Diagnosis<'_> {
         answer.extend(self.failing());
         answer.extend(self.silences());
         answer.extend(self.hop());
-        let trials = self.experiment.trials.len() as u64;
         if let Some(best) = self.best() {
             answer.push(self.confirmed(best));
-        } else if trials > 0 {
-            answer.push(match trials {
-                1 => "The one change that was tried was not shown to help.".to_owned(),
-                _ => format!("None of {trials} changes was shown to help."),
-            });
+            let first = |why: String| {
+                format!("The first run is no valid measurement ({why}); the experiment compares later runs.")
+            };
+            answer.extend(invalid_first.map(first));
+        } else if let Some(confirmed) = self.fix_confirms() {
+            answer.push(confirmed);
+        } else if !self.experiment.trials.is_empty() {
+            answer.push(self.none_helped());
             answer.extend(self.suspect());
         } else if self.experiment.is_healthy() {
             let found = self.failures().or_else(|| self.observed());
             answer.push(found.unwrap_or_else(|| "There is nothing to explain.".to_owned()));
+            answer.extend(self.why_untried());
         } else {
             answer.push(match self.experiment.untried as u64 {
-                _ if self.report.run.interrupted && self.is_server_gone() => {
-                    "No change was tried: the server had ended before.".to_owned()
+                _ if self.report.run.interrupted && self.server_gone().is_some() => {
+                    "No change was tried: the server had stopped answering before.".to_owned()
                 }
                 _ if self.report.run.interrupted && self.failure.is_some() => {
                     "No change was tried: the run had ended before.".to_owned()
@@ -287,7 +294,7 @@ impl Diagnosis<'_> {
                 _ if self.report.run.interrupted => {
                     "No change was tried: the run was interrupted before.".to_owned()
                 }
-                0 => "No change was tried: none applies here.".to_owned(),
+                0 => "No change was tried: none that h2lab can make changes anything here.".to_owned(),
                 n => format!(
                     "No change was tried: the budget was spent on the unchanged cells; a larger --budget tries {}.",
                     plural(n, "change")
@@ -299,10 +306,43 @@ impl Diagnosis<'_> {
         answer.iter().map(|sentence| sentences::capitalised(sentence)).collect()
     }
 
-    /// Whether a cell ended with its server: then nobody interrupted the run.
-    fn is_server_gone(&self) -> bool {
-        let is_gone = |state: &CellState| matches!(state, CellState::Failed { how: Failed::ServerEnded, .. });
-        self.report.analysis.cells.iter().any(|summary| is_gone(&summary.state))
+    /// How a cell's server was lost, by its end or otherwise: then nobody interrupted the run.
+    fn server_gone(&self) -> Option<&str> {
+        self.report.analysis.cells.iter().find_map(|summary| match &summary.state {
+            CellState::Failed { why, how: Failed::ServerEnded } => Some(why.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Why the first run of a client is no valid measurement, although its experiment, which has runs of its own, shows
+    /// that a change helps.
+    fn invalid_first_run(&self) -> Option<String> {
+        let cell = self.report.analysis.cell(self.subject)?;
+        let is_its = matches!(cell.state, CellState::Invalid { .. });
+        let is_outlived = is_its && self.unread.is_some() && self.best().is_some();
+        sentences::no_result(cell).filter(|_| is_outlived)
+    }
+
+    /// That no change that was tried was shown to help, and how many could not be judged.
+    fn none_helped(&self) -> String {
+        let trials = &self.experiment.trials;
+        let why = |trial: &Trial| match &trial.outcome {
+            Outcome::Void(why) => Some(why.clone()),
+            _ => None,
+        };
+        let void: Vec<String> = trials.iter().filter_map(why).collect();
+        match (trials.len(), void.as_slice()) {
+            (1, [why]) => format!("The one change that was tried could not be judged: {why}."),
+            (1, _) => "The one change that was tried was not shown to help.".to_owned(),
+            (all, []) => format!("None of {all} changes was shown to help."),
+            (all, [first, ..]) if void.len() == all => {
+                format!("None of {all} changes could be judged; the first: {first}.")
+            }
+            (all, some) => {
+                let void = some.len();
+                format!("None of {all} changes was shown to help; {void} of them could not be judged.")
+            }
+        }
     }
 
     /// When nothing arrived, over each protocol without a change: whatever the percentiles are, no protocol is the
@@ -326,7 +366,7 @@ impl Diagnosis<'_> {
         let is_suspect = |finding: &&Finding| {
             !finding.is_observation()
                 && finding.cost_share >= LEAST_SUSPECT
-                && self.experiment.without_effect(&finding.rule).is_empty()
+                && self.experiment.without_effect(finding).is_empty()
         };
         // Where many requests fail, why they fail comes first.
         let cell = self.report.analysis.cell(self.subject);
@@ -407,7 +447,7 @@ impl Diagnosis<'_> {
 
     /// `Confirmed (LOSS101): 4 connections: requests/s 3.3 × (3.0–3.7), 98 % of the difference. Change: …`
     fn confirmed(&self, best: &Trial) -> String {
-        let its = |finding: &&Finding| best.knob.causes().contains(&finding.rule.as_str());
+        let its = |finding: &&Finding| best.shows(finding, self.findings());
         let finding = self.findings().find(its);
         // No setting takes loss away: the experiment shows the cause, and the fixes follow from it.
         let is_condition = best.knob == Knob::NoLoss;
@@ -418,7 +458,8 @@ impl Diagnosis<'_> {
         let cause = if rules.is_empty() { String::new() } else { format!(" ({})", rules.join(", ")) };
         let effect = best.effect.map_or(String::new(), |effect| self.effect(&effect));
         let closes = best.closes.map_or(String::new(), |closes| {
-            format!(", which closes {:.0} % of the difference", closes * 100.0)
+            let [part, low, high] = closes.map(|part| part * 100.0);
+            format!(", which closes {part:.0} % ({low:.0}–{high:.0} %) of the difference")
         });
         let why = finding.map_or(String::new(), |finding| {
             let mut own = self.own(finding);
@@ -473,7 +514,7 @@ impl Diagnosis<'_> {
             let of = |field: fn(&Effect) -> f64| trial.effect.as_ref().map(field);
             let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
             let closes = trial.closes.filter(|_| trial.outcome == Outcome::Confirmed);
-            let closes = closes.map_or(String::new(), |part| format!(", closes {:.0} %", part * 100.0));
+            let closes = closes.map_or(String::new(), |[part, ..]| format!(", closes {:.0} %", part * 100.0));
             vec![
                 trial.knob.words(),
                 dash(of(|effect| effect.before).map(|value| self.figure(value))),
@@ -516,7 +557,7 @@ impl Diagnosis<'_> {
 
     /// Whether each change that takes the finding's cause away was measured, and none had an effect.
     fn is_disproved(&self, finding: &Finding) -> bool {
-        let tried = self.experiment.without_effect(&finding.rule);
+        let tried = self.experiment.without_effect(finding);
         let is_refuted = |trial: &&Trial| trial.outcome == Outcome::Refuted;
         !finding.of_failures && !tried.is_empty() && tried.iter().all(is_refuted)
     }
@@ -527,13 +568,25 @@ impl Diagnosis<'_> {
         if finding.is_observation() {
             return own;
         }
-        let takes_away = |trial: &&Trial| trial.knob.causes().contains(&finding.rule.as_str());
-        if self.experiment.confirmed().iter().any(takes_away) {
+        let confirmed = self.experiment.confirmed();
+        let instead = |trial: &Trial| trial.shown_instead(finding, self.findings()).map(|other| &other.rule);
+        if let Some(trial) = confirmed.iter().find(|trial| trial.shows(finding, self.findings())) {
             own.confidence = Confidence::Confirmed;
+            own.cost = self.shown_cost(finding, trial).unwrap_or(own.cost);
             // Of several settings that may be the reason, the experiment shows which one it is.
             own.fixes.retain(|fix| finding.of_failures || !self.is_refuted(fix));
+        } else if let Some((words, other)) =
+            confirmed.iter().find_map(|trial| Some((trial.knob.words(), instead(trial)?)))
+        {
+            own.cost = format!(
+                "{}; not confirmed: \"{words}\" takes {other} away as well, and shows that one",
+                own.cost.trim_end_matches('.')
+            );
         }
-        let without_effect = self.experiment.without_effect(&finding.rule);
+        if self.fix.and_then(Fixing::confirmed) == Some(finding.rule.as_str()) {
+            own.confidence = Confidence::Confirmed;
+        }
+        let without_effect = self.experiment.without_effect(finding);
         // Effects are on times: what costs failed requests is not refuted by them.
         if !without_effect.is_empty() && !finding.of_failures {
             own.fixes = self.experiment.fixes_left(finding).into_iter().cloned().collect();
@@ -541,6 +594,17 @@ impl Diagnosis<'_> {
             own.cost = format!("{}; {}", own.cost.trim_end_matches('.'), tried.join("; "));
         }
         own
+    }
+
+    /// What a confirmed cause costs, where the record alone does not say it, or says less than the change shows.
+    fn shown_cost(&self, finding: &Finding, trial: &Trial) -> Option<String> {
+        let effect = trial.effect.as_ref()?;
+        // The part of the time, or of the rate, that is known to be gained.
+        let is_less = finding.cost_share < 1.0 - effect.low.recip();
+        let is_said = finding.confidence != Confidence::Inferred && !is_less;
+        let how = self.effect(effect);
+        (!is_said && !finding.of_failures)
+            .then(|| format!("with {}, {how}; by the record alone: {}", trial.knob.words(), finding.cost))
     }
 
     /// Whether the setting of the server that a fix advises was changed without effect.

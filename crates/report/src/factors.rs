@@ -36,7 +36,7 @@ pub(super) fn factor(first: &Cell, cell: &Cell) -> String {
         rendered.push(cell.work.path.clone());
     }
     if cell.work.phases != first.work.phases {
-        rendered.push(format!("{} measured", format_duration(cell.work.phases.measure)));
+        rendered.push(condition::measured_time(cell));
     }
     let fresh = |first: Vec<String>, now: Vec<String>| -> Vec<String> {
         now.into_iter().filter(|set| !first.contains(set)).collect()

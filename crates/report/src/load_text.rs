@@ -227,7 +227,7 @@ fn outcomes(page: &mut Page, summary: &CellSummary) {
     page.blank();
     let statuses = summary.statuses.iter().map(|(status, n)| format!("{status}: {}", count(*n)));
     page.line("Status", &first_few(statuses, "kind"));
-    page.line("Errors", &first_few(notes::errors(&summary.errors), "kind"));
+    page.line("Errors", &first_few(notes::errors(summary), "kind"));
 }
 
 fn connections(page: &mut Page, summary: &CellSummary) {

@@ -240,8 +240,10 @@ pub(super) fn findings(out: &mut String, report: &Report<'_>) {
 fn row(out: &mut String, summary: &CellSummary) {
     let latencies = match summary.response.percentiles() {
         Some(p) if summary.state == CellState::Ok && !summary.is_dead() => {
-            let p99 = if summary.response.tail() == Tail::P99 { millis(p.p99) } else { "-".to_owned() };
-            [millis(p.p50), millis(p.p95), p99, millis(p.max)].join(" | ")
+            let dash = || "-".to_owned();
+            let p95 = if summary.response.n() >= sentences::FEW { millis(p.p95) } else { dash() };
+            let p99 = if summary.response.tail() == Tail::P99 { millis(p.p99) } else { dash() };
+            [millis(p.p50), p95, p99, millis(p.max)].join(" | ")
         }
         _ if summary.state == CellState::Ok => "- | - | - | -".to_owned(),
         _ => format!("{} | - | - | -", summary.state.name()),

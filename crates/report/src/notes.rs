@@ -7,9 +7,16 @@ use h2lab_analysis::stats::{CellSummary, ErrorCount};
 use h2lab_model::record::{Fault, Outcome};
 use h2lab_wire::ErrorCode;
 
-/// The notes of a cell, in sentences; none if its connections lasted and no request failed.
+/// The notes of a cell, in sentences; none if its connections lasted, no request failed, and its label has no number.
 pub(super) fn of(summary: &CellSummary) -> Vec<String> {
-    [hop(summary), connections(summary), failures(summary)].into_iter().flatten().collect()
+    [again(summary), hop(summary), connections(summary), failures(summary)].into_iter().flatten().collect()
+}
+
+/// What the number in the label of a cell says that has the protocol and the settings of an earlier one.
+fn again(summary: &CellSummary) -> Option<String> {
+    let twin = summary.cell.twin;
+    (twin > 0)
+        .then(|| format!("#{}: the same protocol and settings once more, measured for itself", twin + 1))
 }
 
 /// How a connection ended, in words, by [`Closing::reason`](h2lab_analysis::stats::Closing::reason).
@@ -37,16 +44,19 @@ pub(super) fn kind(summary: &CellSummary, error: &ErrorCount) -> String {
         Outcome::Reset | Outcome::Refused if error.code != 0 => {
             format!("the stream was reset with {}", ErrorCode(error.code))
         }
-        // For refused requests it is not recorded whether by a GOAWAY or by a reset, but resets that the server sent
-        // are recorded.
-        Outcome::Refused if !summary.connections.resets.iter().any(|reset| reset.initiator == "remote") => {
-            "lost with a GOAWAY".to_owned()
-        }
+        _ if is_above_goaway(summary, error) => "lost with a GOAWAY".to_owned(),
         Outcome::Refused => "the stream was refused".to_owned(),
         Outcome::Reset => "the stream was reset".to_owned(),
         Outcome::Cancelled => "cancelled by the client".to_owned(),
         other => other.name().to_owned(),
     }
+}
+
+/// Whether requests were refused since their streams were above the last one of a GOAWAY. For refused requests it is not
+/// recorded whether by a GOAWAY or by a reset, but resets that the server sent are recorded.
+fn is_above_goaway(summary: &CellSummary, error: &ErrorCount) -> bool {
+    let is_reset = || summary.connections.resets.iter().any(|reset| reset.initiator == "remote");
+    error.kind == Outcome::Refused && error.code == 0 && !is_reset()
 }
 
 /// `1.2 % of 900 requests failed (most: status 503)`; `None` if none did.
@@ -63,11 +73,12 @@ pub fn failing(summary: &CellSummary) -> Option<String> {
     ))
 }
 
-/// Failures by what is said of them, in their order: `88 × go-away (server error)`, `3 × timeout`.
-pub(super) fn errors(all: &[ErrorCount]) -> Vec<String> {
+/// Failures of a cell by what is said of them, in their order: `88 × go-away (server error)`, `3 × timeout`.
+pub(super) fn errors(summary: &CellSummary) -> Vec<String> {
     let mut kinds: Vec<(String, u64)> = Vec::new();
-    for error in all {
-        let words = error_words(error);
+    for error in &summary.errors {
+        let is_above = is_above_goaway(summary, error);
+        let words = if is_above { NOT_PROCESSED.to_owned() } else { error_words(error) };
         match kinds.iter_mut().find(|(known, _)| *known == words) {
             Some((_, n)) => *n += error.count,
             None => kinds.push((words, error.count)),
@@ -75,6 +86,9 @@ pub(super) fn errors(all: &[ErrorCount]) -> Vec<String> {
     }
     kinds.into_iter().map(|(words, n)| format!("{} × {words}", count(n))).collect()
 }
+
+/// Such a request may be sent again, whatever it is (RFC 9113 §6.8): it is no error of the server's.
+const NOT_PROCESSED: &str = "not processed: above the last stream of a GOAWAY";
 
 /// `go-away (server error)`
 fn error_words(error: &ErrorCount) -> String {
@@ -150,7 +164,7 @@ fn connections(summary: &CellSummary) -> Option<String> {
 }
 
 fn failures(summary: &CellSummary) -> Option<String> {
-    let errors = errors(&summary.errors);
+    let errors = errors(summary);
     (!errors.is_empty()).then(|| format!("failed: {}", errors.join(", ")))
 }
 
@@ -164,7 +178,7 @@ mod tests {
     #[test]
     fn the_code_with_which_we_cancel_is_none_of_the_servers() {
         let code = ErrorCode::CANCEL.0;
-        let of = |kind| errors(&[ErrorCount { kind, code, fault: Fault::Sut, count: 3 }]).concat();
+        let of = |kind| said(vec![ErrorCount { kind, code, fault: Fault::Sut, count: 3 }]).concat();
         assert_eq!(of(Outcome::Timeout), "3 × timeout (server error)");
         assert_eq!(of(Outcome::Reset), "3 × reset CANCEL (server error)");
     }
@@ -174,17 +188,21 @@ mod tests {
         let timeout = |fault, code, count| ErrorCount { kind: Outcome::Timeout, code, fault, count };
         let (ours, server) = (Fault::Client, Fault::Sut);
         let all = [timeout(ours, 8, 252), timeout(server, 8, 4), timeout(ours, 0, 1_000)];
-        assert_eq!(errors(&all), ["1,252 × timeout", "4 × timeout (server error)"]);
+        assert_eq!(said(all.to_vec()), ["1,252 × timeout", "4 × timeout (server error)"]);
     }
 
     fn clean() -> CellSummary {
         CellSummary::of(&[&one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)])
     }
 
+    fn said(failures: Vec<ErrorCount>) -> Vec<String> {
+        errors(&CellSummary { errors: failures, ..clean() })
+    }
+
     #[test]
     fn a_status_of_class_4xx_is_nobodys_error_and_one_of_5xx_the_servers() {
         let status = |code| ErrorCount { kind: Outcome::Status, code, fault: Fault::Sut, count: 2 };
-        let of = |code| errors(&[status(code)]).concat();
+        let of = |code| said(vec![status(code)]).concat();
         assert_eq!([of(399), of(400)], ["2 × status 399 (server error)", "2 × status 400"]);
         assert_eq!([of(499), of(500)], ["2 × status 499", "2 × status 500 (server error)"]);
     }
@@ -192,6 +210,13 @@ mod tests {
     #[test]
     fn connections_that_lasted_and_requests_that_succeeded_need_no_note() {
         assert_eq!(of(&clean()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_cell_that_is_the_same_as_an_earlier_one_says_what_its_number_means() {
+        let mut again = clean();
+        again.cell.twin = 1;
+        assert_eq!(of(&again), ["#2: the same protocol and settings once more, measured for itself"]);
     }
 
     #[test]
@@ -246,9 +271,11 @@ mod tests {
         (summary.requests.sent, summary.requests.failed, summary.errors) = (12, 8, vec![error]);
         let said = failing(&summary).unwrap();
         assert_eq!(said, "66.7 % of 12 requests failed (lost with a GOAWAY)");
+        assert_eq!(errors(&summary), ["8 × not processed: above the last stream of a GOAWAY"]);
         let reset = ResetCount { code: 7, initiator: "remote".to_owned(), count: 8 };
         summary.connections.resets.push(reset);
         assert_eq!(kind(&summary, &error), "the stream was refused");
+        assert_eq!(errors(&summary), ["8 × refused (server error)"]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(super) fn name(summary: &CellSummary) -> String {
         (Protocol::Tcp, _) => "TCP without HTTP".to_owned(),
     };
     if cell.twin > 0 {
-        let _ = write!(name, " (#{})", cell.twin + 1);
+        let _ = write!(name, " (the same once more, #{})", cell.twin + 1);
     }
     let distinguishes = |difference| summary.naming.distinguishes(difference, cell);
     if distinguishes(Difference::Streams) {
@@ -561,15 +561,24 @@ pub(super) fn is_alone(report: &Report<'_>) -> bool {
     report.analysis.cells.len() == 1
 }
 
-/// Why some p99 are missing, if any are.
+/// Fewer requests than these have neither a rate nor a tail.
+pub(super) const FEW: u64 = 20;
+
+/// Why some p95 or p99 are missing, if any are.
 pub(super) fn missing_tails(report: &Report<'_>) -> Option<String> {
+    let is_few = |cell: &CellSummary| !cell.cell.work.bulk && (1..FEW).contains(&cell.response.n());
+    let few = report.analysis.cells.iter().any(is_few);
+    let few = few.then(|| format!("A p95 or p99 is printed only of {FEW} or more requests."));
     if is_alone(report) {
-        return None;
+        return few;
     }
     // Bulk work has no tails.
     let is_short = |cell: &CellSummary| !cell.cell.work.bulk && cell.response.tail() == Tail::P95;
     let short = report.analysis.cells.iter().any(is_short);
-    short.then(|| format!("A p99 is printed only with {} or more requests above it.", Tail::NEEDED_ABOVE))
+    let needed = Tail::NEEDED_ABOVE;
+    let short = short.then(|| format!("A p99 is printed only with {needed} or more requests above it."));
+    let said: Vec<String> = few.into_iter().chain(short).collect();
+    (!said.is_empty()).then(|| said.join(" "))
 }
 
 /// Warnings about the measurement, each once, with the cells that it is about.

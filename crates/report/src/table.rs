@@ -136,21 +136,34 @@ pub(super) fn picked<T: Clone>(row: &[T], places: &[usize]) -> Vec<T> {
     places.iter().map(|&place| row[place].clone()).collect()
 }
 
-/// Breaks `text` at spaces into lines of at most `limit` characters; a longer word gets a line of its own.
+/// A word of at most this many characters is never broken, such as a hash.
+const WHOLE: usize = 80;
+
+/// Breaks `text` at spaces into lines of at most `limit` characters. A longer word gets a line of its own; it is broken if it is
+/// longer than 80 characters, as in a program's output, and no path, URL or code, which are there to be copied.
 pub fn wrap(text: &str, limit: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
+    for word in text.split_whitespace().flat_map(|word| pieces(word, limit)) {
         let last = lines.last_mut().expect("there is always a line");
         if last.is_empty() {
-            last.push_str(word);
-        } else if width(last) + 1 + width(word) <= limit {
+            last.push_str(&word);
+        } else if width(last) + 1 + width(&word) <= limit {
             last.push(' ');
-            last.push_str(word);
+            last.push_str(&word);
         } else {
-            lines.push(word.to_owned());
+            lines.push(word);
         }
     }
     lines
+}
+
+/// A word, or the pieces it is broken into.
+fn pieces(word: &str, limit: usize) -> Vec<String> {
+    if width(word) <= limit.max(WHOLE) || word.contains(['/', '`']) {
+        return vec![word.to_owned()];
+    }
+    let characters: Vec<char> = word.chars().collect();
+    characters.chunks(limit.max(1)).map(|piece| piece.iter().collect()).collect()
 }
 
 #[cfg(test)]
@@ -221,5 +234,17 @@ mod tests {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("extraordinarily long", 7), ["extraordinarily", "long"]);
         assert_eq!(wrap("", 7), [""]);
+    }
+
+    #[test]
+    fn a_word_longer_than_eighty_characters_is_broken_and_a_url_and_code_are_not() {
+        let (whole, broken) = ("x".repeat(WHOLE), "x".repeat(WHOLE + 1));
+        assert_eq!(wrap(&whole, 40), std::slice::from_ref(&whole));
+        let line = "x".repeat(40);
+        assert_eq!(wrap(&format!("said {broken} end"), 40), ["said", &line, &line, "x end"]);
+        assert_eq!(wrap(&broken, 81), std::slice::from_ref(&broken), "it has room");
+        for word in [format!("/{broken}"), format!("`{broken}`")] {
+            assert_eq!(wrap(&word, 40), std::slice::from_ref(&word));
+        }
     }
 }

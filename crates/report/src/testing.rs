@@ -155,5 +155,6 @@ fn finding() -> Finding {
         )],
         confirm: "h2lab compare --proto h2c -c 1,16 --loss 3%".to_owned(),
         of_failures: false,
+        unaffected_by: None,
     }
 }

@@ -186,14 +186,16 @@ pub(super) fn failed(summary: &CellSummary) -> String {
 }
 
 /// p50, p95, p99, max and n; dashes where the state forbids a figure. A p99 of too few requests is a dash, too, unless
-/// the cell is alone.
+/// the cell is alone; of so few that the answer has no tail, p95 and p99 are.
 fn latencies(summary: &CellSummary, is_alone: bool) -> [String; 5] {
     let n = count(summary.response.n());
     let dash = || "-".to_owned();
     match summary.response.percentiles() {
         Some(p) if summary.state == CellState::Ok && !summary.is_dead() => {
-            let p99 = if is_alone || summary.response.tail() == Tail::P99 { millis(p.p99) } else { dash() };
-            [millis(p.p50), millis(p.p95), p99, millis(p.max), n]
+            let has_tail = summary.response.n() >= sentences::FEW;
+            let has_p99 = has_tail && (is_alone || summary.response.tail() == Tail::P99);
+            let tail = |is_there, time| if is_there { millis(time) } else { dash() };
+            [millis(p.p50), tail(has_tail, p.p95), tail(has_p99, p.p99), millis(p.max), n]
         }
         _ => [dash(), dash(), dash(), dash(), n],
     }
@@ -330,6 +332,19 @@ mod tests {
         assert_eq!(dropped, "?", "a link, whose drops are not in the packets");
         summary.cell.link = None;
         assert_eq!(row(&fixture.report(), &summary).pop().as_deref(), Some("-"));
+    }
+
+    #[test]
+    fn of_fewer_than_20_requests_there_is_no_p95_and_no_p99() {
+        use h2lab_analysis::stats::Latency;
+        use std::time::Duration;
+        let summary = Fixture::new().analysis.cells[0].clone();
+        let of = |n: u64| {
+            let response = Latency::new((1..=n).map(Duration::from_millis));
+            latencies(&CellSummary { response, ..summary.clone() }, true)
+        };
+        assert_eq!(of(19), ["10", "-", "-", "19", "19"]);
+        assert_eq!(of(20), ["10", "19", "20", "20", "20"]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::causes::{abandoning, held_at_limit, single_requests, stampede_of_one_
 use super::{Case, Evidence, Finding, cause, costliest_first};
 use h2lab_base::counts::{count, plural};
 use h2lab_model::Fix;
+use h2lab_model::experiment::LARGE_WINDOW;
 use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_model::scenario::labels;
 use h2lab_model::settings::{Knob, Peer, Role, advise, first, known};
@@ -84,6 +85,8 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_
         let (server, client): (Vec<Fix>, Vec<Fix>) =
             finding.fixes.into_iter().partition(|fix| fix.product == OURS);
         let confirm = if server.is_empty() && !is_of_quota { AGAIN } else { LIMIT_AGAIN };
+        let mut server: Vec<Fix> = server.into_iter().map(|fix| of_our_server(fix, &finding.rule)).collect();
+        server.dedup_by(|a, b| a.setting == b.setting);
         let of_client = known.into_iter().chain(client.into_iter().map(of_any_client)).collect();
         let quota = is_of_quota.then(without_quota);
         finding.fixes = server.into_iter().chain(with_both_windows(of_client)).chain(quota).collect();
@@ -97,6 +100,23 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_
     let remarks = idle.into_iter().chain(stopped_at_goaway(records)).chain(withheld).collect();
     let findings = busy.into_iter().chain(without_offer(records)).chain(own).collect();
     OfClient { findings, remarks, of_server }
+}
+
+/// A fix at our server as a flag of the user's command, with the value that is tried, and where those of other servers are told.
+fn of_our_server(fix: Fix, rule: &str) -> Fix {
+    let Some(wish) = fix.wish.filter(|wish| wish.role == Role::Front) else { return fix };
+    let setting = match (wish.knob, wish.value) {
+        (Knob::MaxConcurrentStreams, Some(streams)) => format!("-m {streams}"),
+        (Knob::StreamWindow | Knob::ConnectionWindow, value) => {
+            let window = value.unwrap_or_default().max(u64::from(LARGE_WINDOW));
+            format!("-w {window} -W {window}")
+        }
+        (Knob::H1Requests | Knob::H2Requests, _) => "--max-requests-per-connection unlimited".to_owned(),
+        _ => return fix,
+    };
+    let why =
+        format!("a flag of this command; for your own server, see its setting in `h2lab explain {rule}`");
+    Fix { setting, why, ..fix }
 }
 
 /// What spares a client the GOAWAYs of a limit that our server was asked to have.
@@ -392,6 +412,24 @@ mod tests {
         let windows = Finding { rule: "FLOW102".to_owned(), ..with_fixes(&["h2lab"]) };
         let found = of_client(vec![windows], &[record(Protocol::H2)], &asked);
         assert_eq!((found.findings.len(), found.of_server.len()), (1, 0), "it is no defect of h2lab");
+    }
+
+    #[test]
+    fn a_fix_at_our_server_is_a_flag_of_this_command_with_the_value_that_is_tried() {
+        let of = |knob, value| {
+            let wish = Wish { knob, role: Role::Front, value };
+            let fix = Fix { wish: Some(wish), ..Fix::new(OURS, "x", "y") };
+            let finding = Finding { rule: "MUX101".to_owned(), fixes: vec![fix], ..Finding::default() };
+            let asked = Client { asked_for: &["MUX101"], ..Client::default() };
+            let mut found = of_client(vec![finding], &[record(Protocol::H2)], &asked).findings;
+            found.remove(0).fixes.remove(0)
+        };
+        let streams = of(Knob::MaxConcurrentStreams, Some(128));
+        assert_eq!((streams.setting.as_str(), streams.wish.is_some()), ("-m 128", true));
+        assert!(streams.why.contains("`h2lab explain MUX101`"), "{}", streams.why);
+        assert_eq!(of(Knob::StreamWindow, Some(1 << 20)).setting, "-w 16777216 -W 16777216");
+        assert_eq!(of(Knob::ConnectionWindow, Some(1 << 25)).setting, "-w 33554432 -W 33554432");
+        assert_eq!(of(Knob::SessionResumption, None).setting, "x");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Builds the [`Facts`] of a repetition from its record.
 
+mod cut;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -44,6 +46,7 @@ pub fn of(record: &CellRecord) -> Facts {
     facts.flights = flights(record, quickest, &disturbed(record, &facts));
     let arrivals = arrivals(record, &facts.flights);
     let carried = carried(record, &facts.flights);
+    let cut = cut::cut_in_a_burst(record);
     for connection in &record.connections {
         let flights = facts.flights_of(connection.index);
         let mut stalls = arrivals.as_ref().map_or_else(Vec::new, |arrivals| {
@@ -54,7 +57,10 @@ pub fn of(record: &CellRecord) -> Facts {
             retain_unread(&mut stalls, record);
         }
         let requests = Requests::of(connection, carried.as_ref());
-        let end = server_end(connection, requests, flights, (rtt, quickest));
+        let mut end = server_end(connection, requests, flights, (rtt, quickest));
+        if let Some(end) = end.as_mut().filter(|end| cut.contains(&end.connection)) {
+            end.answered = end.answered.max(end.requests.saturating_sub(1));
+        }
         facts.stalls.extend(stalls);
         facts.ends.extend(end);
     }

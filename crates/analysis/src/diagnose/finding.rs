@@ -4,6 +4,7 @@ use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use h2lab_base::units::Time;
+use h2lab_model::experiment::Knob;
 use h2lab_model::{Confidence, Fix};
 
 /// One fact that a finding rests on. Every number names its unit and where in the record it stands.
@@ -74,11 +75,20 @@ pub struct Finding {
     /// it.
     #[serde(skip)]
     pub of_failures: bool,
+    /// A change that removes the cause in other forms and cannot in this one: it is not worth a try, and disproves
+    /// nothing.
+    #[serde(skip)]
+    pub unaffected_by: Option<Knob>,
 }
 
 impl Finding {
     /// Whether the cell is not slower than what it is compared with, or not because of this, so that nothing needs to change.
     pub fn is_observation(&self) -> bool {
         self.explains == Some(0.0)
+    }
+
+    /// Whether a change removes what was found, if the finding is true.
+    pub fn is_removed_by(&self, knob: &Knob) -> bool {
+        self.unaffected_by.as_ref() != Some(knob) && knob.causes().contains(&self.rule.as_str())
     }
 }

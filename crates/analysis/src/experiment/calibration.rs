@@ -65,7 +65,7 @@ fn claims_an_effect(seed: u64, shape: &Shape, size: Size) -> bool {
     let changed = |n: u32| Cell { index: n, seed: subject.seed + 7_919 * u64::from(n), ..subject.clone() };
     let measure = |n: u32, round: u32| one_repetition(&changed(n), round, &shape.model);
     let knobs: Vec<(u32, Knob)> = (1..=size.knobs).map(|n| (n, Knob::Connections(n))).collect();
-    let setup = Setup { subject: 0, twin: None, direct: None, hop: None, knobs: knobs.clone() };
+    let setup = Setup { subject: 0, twin: None, direct: None, hops: Vec::new(), knobs: knobs.clone() };
     let mut record: RunRecord = run(Vec::new());
     record.seed = seed;
     record.repetitions.extend((0..FIRST_ROUNDS).map(|round| measure(0, round)));

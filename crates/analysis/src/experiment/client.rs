@@ -19,7 +19,7 @@ use h2lab_model::settings;
 
 use super::{Effect, Experiment, FAILED, Metric, Outcome, Trial, looks};
 use crate::diagnose::Finding;
-use crate::stats::{Tail, spread_of_some};
+use crate::stats::{Tail, fail_more, spread_of_some};
 
 /// Rounds of a change before anything is concluded: fewer say little about the variation between runs.
 pub const LEAST_ROUNDS: u32 = 3;
@@ -29,8 +29,6 @@ const METRICS: u32 = 3;
 const OTHER_WORK: f64 = 1.1;
 /// A longer run than this part of the budget is not repeated.
 const LONGEST: u32 = 3;
-/// A change is void if the runs that fail with it would be that many more by chance in this share of experiments.
-const BY_CHANCE: f64 = 0.05;
 
 /// A run of the command.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -159,7 +157,7 @@ pub fn experiment(runs: &[ClientRun], subject: u32, knobs: &[(u32, Knob)]) -> Ex
     Experiment {
         verdict: None,
         direct: None,
-        hop: None,
+        hops: Vec::new(),
         metric: metrics[place],
         untried: knobs.len() - trials.len(),
         trials,
@@ -227,8 +225,9 @@ impl<'a> Compared<'a> {
 
     fn trial(&self, cell: u32, knob: &Knob, metric: Metric, tried: u32) -> Trial {
         let rounds = self.sound.len() as u32;
-        let effect = self.effect(metric, tried * looks(rounds) * METRICS);
-        let outcome = match (self.void(), effect) {
+        let among = tried * looks(rounds);
+        let effect = self.effect(metric, among * METRICS);
+        let outcome = match (self.void(among), effect) {
             (Some(why), _) => Outcome::Void(why),
             (None, Some(effect)) if self.judged.len() as u32 >= LEAST_ROUNDS => effect.outcome(),
             _ => Outcome::Undecided,
@@ -236,19 +235,22 @@ impl<'a> Compared<'a> {
         Trial { knob: knob.clone(), cell, rounds, effect, outcome, closes: None }
     }
 
-    /// Why these runs show nothing, if so. A single bad run is no reason: it may be bad without the change as well.
-    fn void(&self) -> Option<String> {
+    /// Why these runs show nothing, if so; one of `looks`. A single bad run is no reason: it may be bad without the change
+    /// as well.
+    fn void(&self, looks: u32) -> Option<String> {
         let sound = self.sound.len();
         if sound * 2 < self.pairs.len() {
             return self.pairs.iter().flatten().find_map(|run| run.doubts.first().cloned());
         }
-        let [bad, bad_with] = bad_runs(&self.sound);
-        if bad_with > bad && by_chance(sound, [bad, bad_with]) <= BY_CHANCE {
+        let bad = bad_runs(&self.sound);
+        let [without, with] = bad.map(|bad| [bad as u64, sound as u64]);
+        if fail_more(without, with, looks) {
             return Some(self.why_bad());
         }
         // Of a client that always fails some requests, more may fail.
         let [before, after] = [0, 1].map(|end| failures(&self.judged, end));
-        let is_more = after[0] > before[0] && after[0] as f64 > after[1] as f64 * FAILED;
+        let is_much = after[0] as f64 > after[1] as f64 * FAILED;
+        let is_more = is_much && fail_more(before, after, looks);
         (is_more && self.judged.len() as u32 >= LEAST_ROUNDS).then(|| failed_of(after))
     }
 
@@ -295,19 +297,6 @@ fn failures(pairs: &[[&ClientRun; 2]], end: usize) -> [u64; 2] {
 
 fn failed_of([failed, all]: [u64; 2]) -> String {
     format!("{} of {} failed", count(failed), plural(all, "request"))
-}
-
-/// The chance that of all bad runs this many or more are `with` the change if it makes no difference, in `rounds` runs of either
-/// kind: Fisher's exact test.
-fn by_chance(rounds: usize, [without, with]: [usize; 2]) -> f64 {
-    let all = without + with;
-    let ways = |with: usize| choose(rounds, with) * choose(rounds, all - with);
-    (with..=all.min(rounds)).map(ways).sum::<f64>() / choose(2 * rounds, all)
-}
-
-/// In how many ways `k` of `n` can be chosen.
-fn choose(n: usize, k: usize) -> f64 {
-    (0..k).fold(1.0, |ways, i| ways * (n - i) as f64 / (i + 1) as f64)
 }
 
 /// The geometric mean; `None` of nothing.

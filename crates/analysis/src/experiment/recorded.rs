@@ -44,8 +44,8 @@ impl Recorded {
             unchanged.iter().partition(|cell| is_examined(cell));
         let (subject, twin) = pair(&examined)?;
         let direct = pair(&others).and_then(|(subject, twin)| Some([twin?, subject]));
-        let hop = Setup::hop(&others, &examined);
-        let mut setup = Setup { subject, twin, direct, hop, knobs: Vec::new() };
+        let hops = Setup::hops(&others, &examined);
+        let mut setup = Setup { subject, twin, direct, hops, knobs: Vec::new() };
         let subject = cells[&subject].clone();
         let changed = cells.values().filter(|cell| cell.repetition >= FIRST_ROUNDS);
         let fix_began = fix_round(run, twin);
@@ -187,7 +187,7 @@ mod tests {
         let found = Recorded::of(&run, &[]).unwrap();
         let [first, second] = knobs;
         let knobs = vec![(2, first), (3, second)];
-        let setup = Setup { subject: 1, twin: Some(0), direct: None, hop: None, knobs };
+        let setup = Setup { subject: 1, twin: Some(0), direct: None, hops: Vec::new(), knobs };
         assert_eq!((&found.setup, found.fix.is_none(), found.is_via), (&setup, true, false));
         let experiment = Experiment::of(&run, &found.setup).unwrap();
         assert_eq!(experiment.trials[0].outcome, Outcome::Confirmed);

@@ -4,7 +4,7 @@ use std::ops::RangeFrom;
 
 use h2lab_model::record::{CellRecord, RunRecord};
 
-use super::{EFFECT, Effect, Metric, effect, metric, repetitions_of, summary, unsound};
+use super::{EFFECT, Effect, Metric, Outcome, effect, metric, outcome, repetitions_of, summary, unsound};
 use crate::stats::{CellSummary, interval_of_rates, interval_of_times, spread_of_repetitions};
 
 /// Quantiles that a fix may make worse.
@@ -36,6 +36,8 @@ pub struct Harm {
     pub what: &'static str,
     /// How many times worse.
     pub ratio: f64,
+    /// The interval of that, from the repetitions: above 1, corrected for all figures that may have got worse.
+    pub interval: [f64; 2],
 }
 
 /// The effects of a fix.
@@ -49,6 +51,8 @@ pub struct Remedy {
     pub after: Option<Effect>,
     /// How many times better the fix makes the subject.
     pub effect: Effect,
+    /// What these rounds show of the fix, judged as a change of the experiment is; void where they are not sound.
+    pub outcome: Outcome,
     /// The part of the difference that is gone, with its interval of 95 %: 1 if all of it is, above 1 if the subject is
     /// now better than its twin. `None` if these rounds show no difference.
     pub closed: Option<[f64; 3]>,
@@ -71,7 +75,8 @@ impl Remedy {
         let (subject, fixed) = (summary(&of(again.subject))?, summary(&of(again.fixed[0]))?);
         let twin = again.twin.and_then(|twin| summary(&of(twin)));
         let metric = metric(&subject, twin.as_ref(), run.seed);
-        let gain = effect(&subject, &fixed, metric, run.seed)?;
+        let gain_in = |metric: Metric| effect(&subject, &fixed, metric, run.seed);
+        let gain = gain_in(metric)?;
         let gap = |slow: &CellSummary| twin.as_ref().and_then(|twin| effect(slow, twin, metric, run.seed));
         let (before, after) = (gap(&subject), gap(&fixed));
         let cells = [Some((again.subject, again.fixed[0])), again.twin.map(|twin| (twin, again.fixed[1]))];
@@ -79,7 +84,12 @@ impl Remedy {
         let harm = |(cell, fixed): (u32, u32)| harm((cell, &of(cell)), &of(fixed), run.seed, looks);
         let harm = cells.into_iter().flatten().flat_map(harm).collect();
         let doubt = [Some(&subject), Some(&fixed), twin.as_ref()].into_iter().flatten().find_map(unsound);
+        let effects = [Some(gain), gain_in(Metric::Served)];
         Some(Self {
+            outcome: match &doubt {
+                Some(why) => Outcome::Void(why.clone()),
+                None => outcome([&subject, &fixed], metric, effects, 1),
+            },
             doubt,
             metric,
             before,
@@ -122,18 +132,18 @@ fn closed(metric: Metric, gain: Effect, before: Effect, after: Effect) -> Option
 fn harm((cell, without): (u32, &[&CellRecord]), with: &[&CellRecord], seed: u64, looks: u32) -> Vec<Harm> {
     let (Some(before), Some(after)) = (summary(without), summary(with)) else { return Vec::new() };
     let mut found = Vec::new();
-    let mut add = |what, ratio: f64, low: f64| {
-        if ratio >= EFFECT && low > 1.0 {
-            found.push(Harm { cell, what, ratio });
+    let mut add = |what, ratio: f64, interval: [f64; 2]| {
+        if ratio >= EFFECT && interval[0] > 1.0 {
+            found.push(Harm { cell, what, ratio, interval });
         }
     };
     for (name, share) in SHARES {
         if let Some(of) = interval_of_times(share, &before, &after, seed, looks) {
-            add(name, of.ratio, of.low);
+            add(name, of.ratio, [of.low, of.high]);
         }
     }
     if let Some(of) = interval_of_rates(&after, &before, seed, looks) {
-        add("requests/s", of.ratio, of.low);
+        add("requests/s", of.ratio, [of.low, of.high]);
     }
     let memory = |one: &CellRecord| Some(one.server.as_ref()?.rss_peak_bytes as f64);
     let cpu = |one: &CellRecord| {
@@ -152,7 +162,8 @@ fn harm((cell, without): (u32, &[&CellRecord]), with: &[&CellRecord], seed: u64,
         // One repetition says nothing of how far a figure varies.
         if old.len() > 1 && new.len() > 1 && mean(&new) - mean(&old) > least {
             let ratio = mean(&new) / mean(&old);
-            add(what, ratio, ratio / spread_of_repetitions([old, new], looks).exp());
+            let by = spread_of_repetitions([old, new], looks).exp();
+            add(what, ratio, [ratio / by, ratio * by]);
         }
     }
     found
@@ -210,6 +221,18 @@ mod tests {
     }
 
     #[test]
+    fn the_rounds_of_a_fix_show_by_themselves_whether_it_helps() {
+        let outcome = |fixed: f64| Remedy::of(&measured(4.0, fixed, 1.0), &again()).unwrap().outcome;
+        assert_eq!(outcome(1.0), Outcome::Confirmed);
+        assert_eq!(outcome(4.0), Outcome::Refuted);
+        assert_eq!(outcome(8.0), Outcome::Worse);
+        let mut run = measured(4.0, 1.0, 1.0);
+        let fixed = run.repetitions.iter_mut().find(|one| one.cell.index == 8).unwrap();
+        fixed.link.as_mut().unwrap().device_drops = 9;
+        assert!(matches!(Remedy::of(&run, &again()).unwrap().outcome, Outcome::Void(_)));
+    }
+
+    #[test]
     fn rounds_that_chose_the_fix_do_not_count() {
         let later = Again { rounds: 4.., ..again() };
         let run = measured(4.0, 1.0, 1.0);
@@ -244,11 +267,36 @@ mod tests {
         };
         let harm = with([20; 4]);
         assert!(
-            matches!(&harm[..], [Harm { cell: 1, what: "memory", ratio }] if (*ratio - 2.0).abs() < 0.01),
+            matches!(&harm[..], [Harm { cell: 1, what: "memory", ratio, .. }] if (*ratio - 2.0).abs() < 0.01),
             "{harm:?}"
         );
         assert_eq!(with([20, 20, 20, 9]), []);
         assert_eq!(with([11, 30, 11, 30]), [], "more in each round, and by less than it varies");
         assert_eq!(with([20, 21, 22, 21]).len(), 1);
+    }
+
+    #[test]
+    fn cpu_per_request_is_worse_where_its_interval_over_the_repetitions_is_clear_of_1() {
+        let with = |microseconds: &[u64]| {
+            let mut run = measured(4.0, 1.0, 1.0);
+            for one in &mut run.repetitions {
+                let with_fix = microseconds.get(one.cell.repetition as usize - 2);
+                let answered = one.samples.iter().filter(|sample| sample.outcome.is_complete()).count();
+                one.server = with_fix.map(|with_fix| {
+                    let each = if one.cell.index == 8 { *with_fix } else { 100 };
+                    let cpu_ns = each * 1_000 * answered as u64;
+                    h2lab_model::record::ServerSummary { cpu_ns, ..Default::default() }
+                });
+            }
+            Remedy::of(&run, &again()).unwrap().harm
+        };
+        assert_eq!(with(&[112]), [], "one repetition says nothing of how far it varies");
+        assert_eq!(with(&[100, 124, 98, 126]), [], "by less than it varies");
+        assert_eq!(with(&[109; 4]), [], "less than 10 %");
+        let harm = with(&[112, 113, 112, 111]);
+        let [Harm { cell: 1, what: "CPU per request", ratio, interval: [low, high] }] = harm[..] else {
+            panic!("{harm:?}")
+        };
+        assert!(1.0 < low && low < ratio && ratio < high && (ratio - 1.12).abs() < 0.001, "{harm:?}");
     }
 }

@@ -7,7 +7,7 @@ fn setup() -> Setup {
         subject: 1,
         twin: Some(0),
         direct: None,
-        hop: Some([0, 1]),
+        hops: vec![[0, 1]],
         knobs: vec![(2, Knob::Connections(4))],
     }
 }
@@ -36,6 +36,9 @@ fn a_change_that_needs_a_finding_is_worth_a_try_where_one_of_its_cell_names_its_
     assert_eq!(suspicion(&Knob::Connections(4), 1, &findings), Some(0));
     assert_eq!(suspicion(&Knob::QuickAcks, 1, &findings), Some(1));
     assert_eq!(suspicion(&Knob::LongFrames, 1, &findings), None);
+    let [_, delayed, _] = findings;
+    let prompt = [Finding { unaffected_by: Some(Knob::QuickAcks), ..delayed }];
+    assert!(!is_worth_trying(&Knob::QuickAcks, 1, &prompt), "its form is one that the change leaves");
 }
 
 /// Three rounds; the subject is `slow` times as slow as the twin, and the changed cell `changed` times.
@@ -60,8 +63,8 @@ fn concluded(slow: f64, changed: f64) -> Experiment {
 fn a_hop_has_the_medians_of_both_cells_and_the_verdicts_of_the_experiment_come_first() {
     let run = measured(2.0, 1.0);
     let experiment = Experiment::of(&run, &setup()).unwrap();
-    let hop = experiment.hop.clone().unwrap();
-    let [direct, via] = hop.medians.unwrap();
+    let hop = experiment.hops.first().unwrap();
+    let [direct, via] = *hop.medians.as_ref().unwrap();
     let ratio = via.as_secs_f64() / direct.as_secs_f64();
     assert!((1.8..2.2).contains(&ratio), "{direct:?} {via:?}");
     assert_eq!(hop.protocols, [Protocol::H1, Protocol::H2c]);
@@ -79,14 +82,16 @@ fn a_hop_has_the_medians_of_both_cells_and_the_verdicts_of_the_experiment_come_f
 }
 
 #[test]
-fn a_hop_is_of_the_protocol_that_is_slow_if_both_hops_speak_it() {
+fn each_protocol_that_both_hops_speak_has_its_times_whether_or_not_one_is_slower() {
     let protocols = |slow: f64, setup: &Setup| {
-        Experiment::of(&measured(slow, 1.0), setup).and_then(|experiment| experiment.hop).unwrap().protocols
+        let experiment = Experiment::of(&measured(slow, 1.0), setup).unwrap();
+        experiment.hops.iter().map(|hop| hop.protocols).collect::<Vec<_>>()
     };
-    let at_both = Setup { direct: Some([0, 2]), knobs: Vec::new(), ..setup() };
-    assert_eq!(protocols(2.0, &at_both), [Protocol::H2c; 2]);
-    assert_eq!(protocols(1.0, &at_both), [Protocol::H1, Protocol::H2c], "HTTP/2 is not slower");
-    assert_eq!(protocols(2.0, &setup()), [Protocol::H1, Protocol::H2c], "the server has no HTTP/2");
+    let at_both = Setup { direct: Some([0, 2]), hops: vec![[0, 0], [2, 1]], knobs: Vec::new(), ..setup() };
+    for slow in [1.0, 2.0] {
+        assert_eq!(protocols(slow, &at_both), [[Protocol::H1; 2], [Protocol::H2c; 2]]);
+        assert_eq!(protocols(slow, &setup()), [[Protocol::H1, Protocol::H2c]], "the server has no HTTP/2");
+    }
 }
 
 #[test]
@@ -97,7 +102,7 @@ fn a_knob_that_closes_the_gap_is_confirmed_with_its_effect() {
     assert_eq!((trial.knob.clone(), trial.cell, trial.rounds), (Knob::Connections(4), 2, 3));
     let effect = trial.effect.unwrap();
     assert!((effect.ratio - 2.0).abs() < 0.05 && effect.low > 1.5 && effect.high < 2.5, "{effect:?}");
-    assert!(trial.closes.unwrap() > 0.95, "{trial:?}");
+    assert!(trial.closes.unwrap()[0] > 0.95, "{trial:?}");
     assert!(!experiment.is_healthy());
     assert_eq!(experiment.confirmed().len(), 1);
 }
@@ -124,7 +129,7 @@ fn changes_are_judged_by_the_quantity_in_which_the_difference_was_found() {
     assert_eq!(experiment.metric, Metric::Median);
     let trial = &experiment.trials[0];
     assert_eq!(trial.outcome, Outcome::Confirmed, "{trial:?}");
-    assert!(trial.closes.unwrap() > 0.9, "{trial:?}");
+    assert!(trial.closes.unwrap()[0] > 0.9, "{trial:?}");
     let since = Since::of(&run, &measured_in_median(1.0, 1.0), &setup()).unwrap();
     assert_eq!(since.metric, Metric::Median);
     assert!(since.gap.as_ref().unwrap().closed.unwrap() > 0.9, "{since:?}");
@@ -144,16 +149,24 @@ fn what_a_change_closes_is_its_part_of_what_is_served() {
         after,
     };
     // 72 of 2,036 requests/s, and 283 with the change.
-    let part = closed(effect(72.0, 2036.0, 28.3), effect(72.0, 283.0, 3.9)).unwrap();
+    let of_rates = |gap: Effect| closed(Metric::Served, gap, effect(72.0, 283.0, 3.9)).unwrap();
+    let [part, low, high] = of_rates(effect(72.0, 2036.0, 28.3));
     assert!((part - 211.0 / 1964.0).abs() < 1e-9, "{part}");
+    assert!((low - 0.1037).abs() < 1e-4 && (high - 0.1088).abs() < 1e-4, "{low} {high}");
+    // A gap that may be nearly none: all of it may be closed.
+    let [_, low, high] = of_rates(Effect { low: 1.01, ..effect(72.0, 2036.0, 28.3) });
+    assert!(low < 0.11 && (high - 1.0).abs() < 1e-9, "{low} {high}");
     // The unchanged cell took 244 ms over all rounds, and 148 ms in those of the change.
-    let part = closed(effect(0.244, 0.066, 3.7), effect(0.148, 0.0666, 2.2)).unwrap();
+    let of_times = |gap: Effect, effect: Effect| closed(Metric::Median, gap, effect);
+    let [part, low, high] =
+        of_times(effect(0.244, 0.066, 3.7), effect(0.148, 0.0666, 2.2)).expect("a difference");
     assert!((part - 81.4 / 82.0).abs() < 1e-9, "of what is printed beside it: {part}");
-    assert_eq!(closed(effect(1.0, 1.0, 1.0), effect(1.0, 2.0, 0.5)), None);
+    assert!((low - 0.968).abs() < 1e-3 && high >= part && high <= 1.0, "{low} {high}");
+    assert_eq!(of_times(effect(1.0, 1.0, 1.0), effect(1.0, 2.0, 0.5)), None);
     // In the rounds of the change the unchanged cell was quicker than the twin: 100 ms, and 110 ms.
     let gap = effect(0.244, 0.11, 2.2);
-    assert_eq!(closed(gap, effect(0.1, 0.12, 0.83)), Some(0.0), "what is worse closes nothing");
-    assert_eq!(closed(gap, effect(0.1, 0.08, 1.25)), None);
+    assert_eq!(of_times(gap, effect(0.1, 0.12, 0.83)), Some([0.0; 3]), "what is worse closes nothing");
+    assert_eq!(of_times(gap, effect(0.1, 0.08, 1.25)), None);
 }
 
 #[test]
@@ -161,7 +174,7 @@ fn a_knob_without_effect_is_refuted_and_one_that_harms_is_worse() {
     assert_eq!(concluded(2.0, 2.0).trials[0].outcome, Outcome::Refuted);
     let worse = concluded(2.0, 3.0);
     assert_eq!(worse.trials[0].outcome, Outcome::Worse);
-    assert_eq!(worse.trials[0].closes, Some(0.0));
+    assert_eq!(worse.trials[0].closes, Some([0.0; 3]));
     assert!(concluded(1.0, 1.0).is_healthy());
 }
 
@@ -266,7 +279,7 @@ fn changes_that_look_as_if_they_help_are_measured_before_the_others() {
 
 #[test]
 fn without_a_twin_the_first_rounds_choose_the_metric() {
-    let setup = Setup { twin: None, hop: None, ..setup() };
+    let setup = Setup { twin: None, hops: Vec::new(), ..setup() };
     let metric = |rounds: u32| {
         let mut rare = cell(1, 0, Protocol::H2c, 1, 0.0);
         rare.work.arrival = Arrival::Constant { rate: 500.0 };
@@ -301,12 +314,44 @@ fn a_change_with_which_the_load_is_carried_helps_however_little_was_missing() {
     let run = measured(2.0, 1.0);
     let [mut subject, changed] = [1, 2].map(|index| summary(&repetitions_of(&run, index)).unwrap());
     let effect = |low: f64| Some(Effect { ratio: 1.05, low, high: 1.06, before: 95.0, after: 100.0 });
-    let of =
-        |subject: &CellSummary, low| outcome(subject, &changed, Metric::Served, [effect(low), effect(low)]);
+    let of = |subject: &CellSummary, low| outcome([subject, &changed], Metric::Served, [effect(low); 2], 1);
     assert_eq!(of(&subject, 1.04), Outcome::Refuted, "it is carried without");
     let why = Instability::Served { share: 0.95, failed: 0.0 };
     subject.state = CellState::Unstable { offered_rps: 100.0, served_rps: 95.0, why };
     assert_eq!([1.04, 0.99].map(|low| of(&subject, low)), [Outcome::Confirmed, Outcome::Refuted]);
+}
+
+#[test]
+fn a_change_is_void_if_more_requests_fail_with_it_than_by_chance() {
+    let run = measured(2.0, 1.0);
+    let [mut subject, mut changed] = [1, 2].map(|index| summary(&repetitions_of(&run, index)).unwrap());
+    let effect = Some(Effect { ratio: 2.0, low: 1.5, high: 2.5, before: 2.0, after: 1.0 });
+    let mut of = |[without, with]: [u64; 2], looks| {
+        (subject.requests.failed, changed.requests.failed) = (without, with);
+        (subject.requests.sent, changed.requests.sent) = (1_000, 1_000);
+        outcome([&subject, &changed], Metric::Served, [effect; 2], looks)
+    };
+    let void = |failed: u64| Outcome::Void(format!("{failed} of 1,000 requests failed"));
+    assert_eq!(of([0, 21], 1), void(21));
+    assert_eq!(of([0, 20], 1), Outcome::Confirmed, "two in a hundred may fail");
+    // By Fisher's exact test 30 or more beside 20 are 10 % likely, and 38 are 1.1 %.
+    assert_eq!(of([20, 30], 1), Outcome::Confirmed, "by chance");
+    assert_eq!(of([20, 38], 1), void(38));
+    assert_eq!(of([20, 38], 50), Outcome::Confirmed, "of fifty looks one may show this by chance");
+    assert_eq!(of([38, 38], 1), Outcome::Confirmed, "as many fail without it");
+}
+
+#[test]
+fn the_part_of_an_interval_from_few_blocks_is_corrected_by_students_t() {
+    let run = measured(2.0, 1.0);
+    let [subject, changed] = [1, 2].map(|index| summary(&repetitions_of(&run, index)[..1]).unwrap());
+    let half = |looks: Looks| {
+        let of = effect_among(&subject, &changed, Metric::Response(Tail::P95), 1, looks).unwrap();
+        (of.high / of.low).ln()
+    };
+    // A round has twelve blocks of 250 ms; the normal distribution would have the interval 1.68 times as wide.
+    let by = half(Looks::at_known_variation(50)) / half(1.into());
+    assert!((by - 4.437 / 2.201).abs() < 0.01, "{by}");
 }
 
 #[test]

@@ -8,10 +8,10 @@ use super::{Experiment, Outcome, Trial};
 use crate::diagnose::Finding;
 
 impl Experiment {
-    /// The trials of the changes that take this cause away, if all of them are decided and none helped; else none.
-    pub fn without_effect(&self, cause: &str) -> Vec<&Trial> {
+    /// The trials of the changes that remove what was found, if all of them are decided and none helped; else none.
+    pub fn without_effect(&self, finding: &Finding) -> Vec<&Trial> {
         let tried: Vec<&Trial> =
-            self.trials.iter().filter(|trial| trial.knob.causes().contains(&cause)).collect();
+            self.trials.iter().filter(|trial| finding.is_removed_by(&trial.knob)).collect();
         let did_not_help = |trial: &&Trial| matches!(trial.outcome, Outcome::Refuted | Outcome::Worse);
         if tried.iter().all(did_not_help) { tried } else { Vec::new() }
     }
@@ -19,7 +19,7 @@ impl Experiment {
     /// The fixes of a finding without those that were tried without effect. Effects are on times: what costs failed
     /// requests is not refuted by them.
     pub fn fixes_left<'a>(&self, finding: &'a Finding) -> Vec<&'a Fix> {
-        let tried = if finding.of_failures { Vec::new() } else { self.without_effect(&finding.rule) };
+        let tried = if finding.of_failures { Vec::new() } else { self.without_effect(finding) };
         let is_left = |fix: &&Fix| !tried.iter().any(|trial| is_tried_by(fix, &trial.knob));
         finding.fixes.iter().filter(is_left).collect()
     }
@@ -127,6 +127,10 @@ mod tests {
             ..Finding::default()
         };
         assert!(left(&behaviour, &[(Knob::SingleFlight, Outcome::Refuted)]).is_empty());
+        // A change that cannot remove this form of a cause does not disprove it.
+        let refuted = [(Knob::SingleFlight, Outcome::Refuted)];
+        let other_form = Finding { unaffected_by: Some(Knob::SingleFlight), ..behaviour };
+        assert_eq!(left(&other_form, &refuted), ["one dial for all"]);
         // Push is both: a setting of some clients, and behaviour of the others.
         let off = fix("push off", Some((Setting::Push, Role::Client)));
         let push = Finding {

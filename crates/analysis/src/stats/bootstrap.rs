@@ -21,7 +21,7 @@
 
 use std::time::Duration;
 
-use super::correction;
+use super::correction::{self, Looks};
 use super::latency::nearest_rank;
 use super::summary::{CellSummary, RepetitionSeries};
 use h2lab_base::random::Counter;
@@ -94,7 +94,7 @@ pub(super) fn of_cells(
     baseline: &CellSummary,
     candidate: &CellSummary,
     seed: u64,
-    looks: u32,
+    looks: impl Into<Looks>,
 ) -> Option<RatioInterval> {
     let enough = baseline.response.n().min(candidate.response.n()) >= LEAST_REQUESTS;
     enough.then(|| ratio(share, &baseline.series, &candidate.series, seed, looks)).flatten()
@@ -105,13 +105,14 @@ pub(super) fn of_cells(
 ///
 /// The same seed gives the same interval. Cost: about 2 × [`REPLICATES`] × pieces × log² of the number of requests; a
 /// second for a million requests.
-pub fn ratio(
+pub(super) fn ratio(
     share: f64,
     baseline: &[RepetitionSeries],
     candidate: &[RepetitionSeries],
     seed: u64,
-    looks: u32,
+    looks: impl Into<Looks>,
 ) -> Option<RatioInterval> {
+    let looks = looks.into();
     let both = || baseline.iter().chain(candidate);
     let longest_stall = both().map(|repetition| repetition.longest_stall).max().unwrap_or_default();
     let shortest = both().map(|repetition| repetition.duration).min().unwrap_or_default();
@@ -128,8 +129,8 @@ pub fn ratio(
     replicates.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| replicates[nearest_rank(share, REPLICATES as u64) as usize - 1];
     let blocks = baseline.count().min(candidate.count());
-    let stretch = stretch(blocks, baseline.repetitions.len().min(candidate.repetitions.len()), looks);
-    let between = between_repetitions(share, &baseline, &candidate, looks);
+    let stretch = stretch(blocks, baseline.repetitions.len().min(candidate.repetitions.len()), looks.blocks);
+    let between = looks.of_repetitions(|looks| between_repetitions(share, &baseline, &candidate, looks));
     Some(RatioInterval {
         share,
         baseline: Duration::from_nanos(base as u64),
@@ -392,6 +393,23 @@ mod tests {
         // Of 24 blocks, at 1 % for 22 degrees of freedom: 2.819, at 5 % 2.074.
         let by = stretch(24, 2, 5) / stretch(24, 2, 1);
         assert!((by - 2.819 / 2.074).abs() < 0.001, "{by}");
+    }
+
+    #[test]
+    fn where_the_variation_of_repetitions_is_known_the_part_from_blocks_is_still_by_students_t() {
+        let slow = |is_slow: bool| Duration::from_millis(if is_slow { 100 } else { 25 });
+        let stalled = repetitions(2, |_, k| slow((1000..1060).contains(&k)));
+        let half = |share: f64, candidate: &[RepetitionSeries], looks: Looks| {
+            let interval = ratio(share, &flat(25), candidate, 7, looks).unwrap();
+            (interval.ratio / interval.low).ln()
+        };
+        let by = |share: f64, candidate: &[RepetitionSeries]| {
+            half(share, candidate, Looks::at_known_variation(5)) / half(share, candidate, 1.into())
+        };
+        // Repetitions that are alike have 24 blocks; of those that only differ from each other, nothing is from blocks.
+        assert!((by(0.99, &stalled) - 2.819 / 2.074).abs() < 0.001, "{}", by(0.99, &stalled));
+        let apart = repetitions(2, |n, _| Duration::from_secs_f64(0.02 * (0.1 * n as f64).exp()));
+        assert!((by(0.5, &apart) - 2.576 / 1.960).abs() < 0.001, "{}", by(0.5, &apart));
     }
 
     #[test]

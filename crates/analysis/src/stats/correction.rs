@@ -6,7 +6,39 @@
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
 /// The share of runs that may have a false claim.
-const FALSE: f64 = 0.05;
+pub(super) const FALSE: f64 = 0.05;
+
+/// Among how many looks of the same width an interval is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Looks {
+    /// Of the part that is from the blocks within the repetitions.
+    pub blocks: u32,
+    /// Whether how repetitions vary is judged by those of other cells as well.
+    is_variation_known: bool,
+}
+
+impl From<u32> for Looks {
+    fn from(looks: u32) -> Self {
+        Self { blocks: looks, is_variation_known: false }
+    }
+}
+
+impl Looks {
+    /// Of two cells with few repetitions, whose variation is judged elsewhere, with the degrees of freedom of more cells:
+    /// here it has the normal distribution's factor.
+    pub(crate) const fn at_known_variation(looks: u32) -> Self {
+        Self { blocks: looks, is_variation_known: true }
+    }
+
+    /// The part of an interval that is from how repetitions vary, where `of` has that part for so many looks.
+    pub(crate) fn of_repetitions(self, of: impl Fn(u32) -> f64) -> f64 {
+        if self.is_variation_known {
+            of(1) * of_looks_at_known_variation(self.blocks)
+        } else {
+            of(self.blocks)
+        }
+    }
+}
 
 /// How many times wider the interval of each of `looks` looks is than that of a single look, in the logarithm of the
 /// ratio, by Student's t with this many degrees of freedom.
@@ -24,11 +56,6 @@ pub(crate) fn of_looks_at_known_variation(looks: u32) -> f64 {
 /// errors.
 pub(crate) fn half_width(looks: u32, freedom: usize) -> f64 {
     student(FALSE / f64::from(looks.max(1)), freedom)
-}
-
-/// An end of the interval of `ratio`, `by` times as far from the ratio in the logarithm.
-pub(crate) fn widened(ratio: f64, end: f64, by: f64) -> f64 {
-    ((end / ratio).ln() * by).exp() * ratio
 }
 
 /// The value that a standard normal variable exceeds with this probability, 0 to ½: Abramowitz and Stegun 26.2.23, to 0.00045.
@@ -101,7 +128,14 @@ mod tests {
         assert!((of_looks_at_known_variation(1) - 1.0).abs() < 1e-9);
         assert!((upper_normal(0.025) - 1.959_964).abs() < 5e-4);
         assert!((upper_normal(0.001) - 3.090_232).abs() < 5e-4);
-        assert!((widened(2.0, 1.0, 2.0) - 0.5).abs() < 1e-9 && (widened(2.0, 4.0, 2.0) - 8.0).abs() < 1e-9);
-        assert!((widened(2.0, 1.5, 1.0) - 1.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_variation_that_is_known_has_the_factor_of_the_normal_distribution() {
+        let of = |looks: u32| half_width(looks, 2);
+        assert!((Looks::from(10).of_repetitions(of) - half_width(10, 2)).abs() < 1e-9);
+        let known = Looks::at_known_variation(10).of_repetitions(of);
+        assert!((known - half_width(1, 2) * of_looks_at_known_variation(10)).abs() < 1e-9);
+        assert!(known < half_width(10, 2) && Looks::at_known_variation(10).blocks == 10);
     }
 }

@@ -13,6 +13,7 @@ mod checks;
 mod connections;
 pub(crate) mod correction;
 mod ending;
+mod fisher;
 mod latency;
 mod pairs;
 mod planned;
@@ -48,6 +49,7 @@ pub use connections::{
     TlsHandshakes,
 };
 pub use ending::Ending;
+pub(crate) use fisher::fail_more;
 pub use latency::{Latency, Percentiles, Tail};
 pub use pairs::{Pair, Setting};
 pub use planned::{is_planned, measured_of_plan};
@@ -196,7 +198,7 @@ pub(crate) fn interval_of_times(
     baseline: &CellSummary,
     candidate: &CellSummary,
     seed: u64,
-    looks: u32,
+    looks: impl Into<correction::Looks>,
 ) -> Option<RatioInterval> {
     bootstrap::of_cells(share, baseline, candidate, seed, looks).filter(RatioInterval::is_sound)
 }
@@ -206,7 +208,7 @@ pub(crate) fn interval_of_rates(
     baseline: &CellSummary,
     candidate: &CellSummary,
     seed: u64,
-    looks: u32,
+    looks: impl Into<correction::Looks>,
 ) -> Option<RateRatio> {
     rate::ratio(&baseline.series, &candidate.series, seed, looks)
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::bootstrap::{
     MIN_BLOCKS, OUTSIDE, REPLICATES, STEPS, block_length, spread_of_repetitions, stretch,
 };
+use super::correction::Looks;
 use super::latency::nearest_rank;
 use super::summary::RepetitionSeries;
 use h2lab_base::JsonSchema;
@@ -49,8 +50,9 @@ pub(super) fn ratio(
     baseline: &[RepetitionSeries],
     candidate: &[RepetitionSeries],
     seed: u64,
-    looks: u32,
+    looks: impl Into<Looks>,
 ) -> Option<RateRatio> {
+    let looks = looks.into();
     let both = || baseline.iter().chain(candidate);
     let longest_stall = both().map(|repetition| repetition.longest_stall).max().unwrap_or_default();
     let shortest =
@@ -65,8 +67,8 @@ pub(super) fn ratio(
         .collect();
     replicates.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| replicates[nearest_rank(share, REPLICATES as u64) as usize - 1];
-    let stretch =
-        stretch(base.blocks().min(cand.blocks()), base.repetitions.len().min(cand.repetitions.len()), looks);
+    let repetitions = base.repetitions.len().min(cand.repetitions.len());
+    let stretch = stretch(base.blocks().min(cand.blocks()), repetitions, looks.blocks);
     // If everything was served in a few slices, resampling them shows no variation, so that it is unknown.
     let is_known = [baseline, candidate].iter().all(|side| slices(side) >= MIN_SLICES);
     if !is_known {
@@ -74,7 +76,8 @@ pub(super) fn ratio(
         let (low, high) = (ratio / UNKNOWN, ratio * UNKNOWN);
         return Some(RateRatio { baseline_rps: base.rate(), cell_rps: cand.rate(), ratio, low, high });
     }
-    let between = spread_of_repetitions([base.repetition_rates(), cand.repetition_rates()], looks);
+    let rates = || [base.repetition_rates(), cand.repetition_rates()];
+    let between = looks.of_repetitions(|looks| spread_of_repetitions(rates(), looks));
     let end = |replicate: f64| stretch * (replicate - estimate);
     Some(RateRatio {
         baseline_rps: base.rate(),
@@ -110,6 +113,13 @@ pub(super) fn between_rounds(
         Some(rate / of_base)
     };
     let ratios: Vec<f64> = cand.iter().filter_map(within).collect();
+    // What is served in a round is a whole number, and one request more or less is chance: rounds that are alike are
+    // no proof of an exact ratio.
+    let one_request = |cell: &[RepetitionSeries], rate: f64| {
+        let seconds = cell.iter().map(|one| one.duration.as_secs_f64()).fold(f64::INFINITY, f64::min);
+        1.0 + 1.0 / (rate * seconds)
+    };
+    let least = one_request(baseline, baseline_rps) * one_request(candidate, cell_rps);
     let by = match ratios.len() {
         _ if base.len().min(cand.len()) < 2 => UNKNOWN,
         n if n < LEAST_RATIOS => {
@@ -119,7 +129,7 @@ pub(super) fn between_rounds(
         // Nothing varies beside them.
         _ => spread_of_repetitions([ratios, Vec::new()], looks).exp(),
     };
-    let ratio = cell_rps / baseline_rps;
+    let (ratio, by) = (cell_rps / baseline_rps, by.max(least));
     ratio.is_finite().then(|| RateRatio { ratio, low: ratio / by, high: ratio * by, cell_rps, baseline_rps })
 }
 
@@ -286,6 +296,27 @@ mod tests {
         assert!((two.baseline_rps - 1_005.0).abs() < 1e-6 && (two.cell_rps - 295.0).abs() < 1e-6, "{two:?}");
         assert_eq!(between_rounds(&rounds(2, 100), &repetitions(2, |round, _| round), 1), None);
         assert_eq!(between_rounds(&[], &[], 1), None);
+    }
+
+    #[test]
+    fn rounds_that_serve_the_same_number_leave_a_request_more_or_less_open() {
+        let of = |rounds: u64, served: u64| {
+            let in_three_seconds = |mut one: RepetitionSeries| {
+                one.duration = Duration::from_secs(3);
+                one.served = vec![(Duration::ZERO, served)];
+                one
+            };
+            repetitions(rounds, |_, _| 1).into_iter().map(in_three_seconds).collect::<Vec<_>>()
+        };
+        for rounds in [2, 3] {
+            let ratio = between_rounds(&of(rounds, 150), &of(rounds, 144), 1).unwrap();
+            assert!((ratio.ratio - 0.96).abs() < 1e-9, "{ratio:?}");
+            let by = (151.0 / 150.0) * (145.0 / 144.0);
+            assert!((ratio.high / ratio.ratio - by).abs() < 1e-9, "{ratio:?}");
+            assert!((ratio.ratio / ratio.low - by).abs() < 1e-9, "{ratio:?}");
+            let alike = between_rounds(&of(rounds, 150), &of(rounds, 149), 1).unwrap();
+            assert!(!alike.is_clear_of_one(), "a single request: {alike:?}");
+        }
     }
 
     #[test]

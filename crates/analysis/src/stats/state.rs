@@ -22,9 +22,13 @@ use h2lab_model::workload::Arrival;
 pub(super) const SERVED_SHARE: f64 = 0.98;
 /// This many requests per repetition may be missing whatever their share: they are in flight at the end of the window.
 const SERVED_SLACK: f64 = 2.0;
-/// A server may stop for this long at the end of the measured time, as our generator may ([`PAUSE`]): requests due then
-/// are answered after the end.
-const EDGE: Duration = PAUSE;
+/// A server may stop for this long at the end of the measured time, or for [`STALL_TRIPS`] round trips, if that is no
+/// more than [`STALL_SHARE`] of it: requests due then are answered after the end.
+const STALL: Duration = Duration::from_millis(500);
+/// A new connection over TLS takes three round trips, and the first response on it one more; one packet may be lost.
+const STALL_TRIPS: u32 = 6;
+/// See [`STALL`].
+const STALL_SHARE: f64 = 0.25;
 /// The second half's mean response time may exceed the first half's by this, or by two round trips.
 const GROWTH: Duration = Duration::from_millis(100);
 /// The p99 of the link's lateness may be this, or 5 % of the round trip.
@@ -173,19 +177,29 @@ fn instability(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Ins
     (second.saturating_sub(first) > allowed).then_some(Instability::Growing { first, second })
 }
 
-/// Whether a stall at the end is the only reason why a cell did not serve its load. A cell that cannot carry its load
-/// is just as far behind if the measured time is shorter by [`EDGE`]; a server that only stopped for a moment is not.
-/// For requests that were only counted, the times when they were due are unknown; there are too many of them for a
-/// moment to matter.
+/// Whether a stall at the end is the only reason why a cell did not serve its load: all but a few requests succeeded,
+/// after the end if not before, and the cell was not behind earlier. One that cannot carry its load is just as far
+/// behind if the measured time is shorter by [`STALL`]; a server that only stopped for a moment is not. For requests
+/// that were only counted, the times when they were due are unknown; there are too many of them for a moment to matter.
 fn is_missing_at_the_end(repetitions: &[&CellRecord]) -> bool {
+    let is_few = |missing: u64, due: u64| {
+        let missing = missing as f64;
+        missing <= SERVED_SLACK * repetitions.len() as f64 || missing <= (1.0 - SERVED_SHARE) * due as f64
+    };
+    let measured = || repetitions.iter().flat_map(|one| one.samples.iter()).filter(|one| one.measured);
+    let unsuccessful = measured().filter(|sample| !sample.outcome.is_success()).count() as u64;
+    if !is_few(unsuccessful, measured().count() as u64) {
+        return false;
+    }
+    let stall = STALL.max(transport::round_trip(repetitions) * STALL_TRIPS);
     let (mut due, mut served) = (0, 0);
     for repetition in repetitions {
-        let work = &repetition.cell.work;
-        if !repetition.tallies.is_empty() || work.phases.measure < EDGE * 2 {
+        let phases = &repetition.cell.work.phases;
+        if !repetition.tallies.is_empty() || phases.measure.is_zero() {
             return false;
         }
         let mut cell = repetition.cell.clone();
-        cell.work.phases.measure -= EDGE;
+        cell.work.phases.measure -= stall.min(phases.measure.mul_f64(STALL_SHARE));
         let until = cell.work.phases.measure_until(repetition.started_at);
         let cut =
             |sample: Sample| Sample { measured: sample.measured && sample.scheduled_at < until, ..sample };
@@ -194,8 +208,7 @@ fn is_missing_at_the_end(repetitions: &[&CellRecord]) -> bool {
         let shorter = CellRecord { started_at: repetition.started_at, samples, ..CellRecord::empty(cell) };
         served += summarise::served_by(&shorter);
     }
-    let missing = due.saturating_sub(served) as f64;
-    missing <= SERVED_SLACK * repetitions.len() as f64 || missing <= (1.0 - SERVED_SHARE) * due as f64
+    is_few(due.saturating_sub(served), due)
 }
 
 /// Mean response times of the requests due in the first and in the second half of the measured time. The first requests

@@ -1,11 +1,9 @@
 //! Exit codes: scripts rely on them.
 
-use std::io;
-
 use anyhow::Error;
 use h2lab_model::scenario::ScenarioError;
 
-use crate::run::messages::{Failure, FailureKind, is_exhausted};
+use crate::run::messages::{Failure, FailureKind, is_of_this_machine};
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,9 +65,7 @@ pub fn exit_of(error: &Error) -> Exit {
         if cause.is::<MissingRequirement>() {
             return Exit::Environment;
         }
-        let is_ours =
-            |error: &io::Error| is_exhausted(error) || error.kind() == io::ErrorKind::PermissionDenied;
-        if cause.downcast_ref().is_some_and(is_ours) {
+        if cause.downcast_ref().is_some_and(is_of_this_machine) {
             return Exit::Environment;
         }
         #[cfg(feature = "nats")]
@@ -93,6 +89,8 @@ pub fn exit_of(error: &Error) -> Exit {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use anyhow::Context;
     use rustix::io::Errno;
 

@@ -185,7 +185,8 @@ mod tests {
             ("uplink.delay", "--up delay"),
             ("sysctl.client", "--sysctl-client"),
             ("live", "a URL"),
-            ("path", "the file's `path`"),
+            ("path", "--path"),
+            ("claim", "the file's `claim`"),
             ("threads", "-t/--threads"),
         ] {
             assert_eq!(flag(&command, key), named);

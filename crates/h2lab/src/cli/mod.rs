@@ -266,6 +266,8 @@ const SECRET: ([&str; 8], [char; 5]) = (
 
 /// The flag that keeps the values of queries in URLs.
 const SECRETS: &str = "--secrets";
+/// The flag whose value is a command of the user's, which may have secrets of its own.
+const RUN: &str = "--run";
 
 /// The command line for reports: what may be a secret is left out, in every spelling.
 fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
@@ -276,6 +278,12 @@ fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
     for word in words {
         if std::mem::take(&mut is_secret) {
             kept.push(MASK.to_owned());
+            continue;
+        }
+        let is_command = kept.last().is_some_and(|last| last == RUN)
+            || word.strip_prefix(RUN).is_some_and(|rest| rest.starts_with('='));
+        if is_command {
+            kept.push(secrets::without_command_secrets(&word));
             continue;
         }
         match secret_behind(&word) {
@@ -344,6 +352,12 @@ mod tests {
         let words = "h2lab load http://me:x@a/?t=x --proxy=http://a/p?x -o r.html";
         let kept = without_secrets(words.split(' ').map(str::to_owned)).join(" ");
         assert_eq!(kept, "h2lab load http://***@a/?t=*** --proxy=http://a/p?*** -o r.html");
+        let command = "curl -H 'Cookie: a=x' {url}?t=x";
+        let joined = format!("--run={command}");
+        let words = ["h2lab", "diagnose", "--run", command, &joined];
+        let kept = without_secrets(words.into_iter().map(str::to_owned));
+        assert_eq!(kept[3], "curl -H 'Cookie: ***' {url}?t=***");
+        assert_eq!(kept[4], format!("--run={}", kept[3]));
         let words = "h2lab load --secrets http://a/?t=x -H a:b";
         let kept = without_secrets(words.split(' ').map(str::to_owned)).join(" ");
         assert_eq!(kept, "h2lab load --secrets http://a/?t=x -H (not kept)");

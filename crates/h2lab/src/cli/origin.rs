@@ -20,7 +20,7 @@ use h2lab_net::quic::Congestion;
 use h2lab_net::resources;
 use h2lab_net::tcp::StreamSocket;
 use h2lab_roles::origin;
-use h2lab_roles::origin::{GoAwayMode, OriginConfig, OriginError};
+use h2lab_roles::origin::{GoAwayMode, OriginConfig, OriginContent, OriginError};
 
 /// The built-in server: h1, h2c, h1s, h2 and h3 with httpbin's paths
 ///
@@ -49,6 +49,9 @@ pub struct OriginArgs {
     /// Write the congestion window of each HTTP/3 connection to standard output every 10 ms, for the lab
     #[arg(long, hide = true, requires = "h3")]
     quic_samples: bool,
+    /// Answer all other paths as /, for the lab: in the place of a server whose paths are not known
+    #[arg(long, hide = true)]
+    any_path: bool,
     /// Refuse TLS clients without a certificate signed by one of these authorities (PEM)
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
@@ -129,6 +132,9 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     config.tls.client_ca_pem = client_ca.map(String::into_bytes);
     config.tls.full_handshakes = args.no_tls_resumption;
     config.http1 = args.http1;
+    if args.any_path {
+        config.site = OriginContent::AnyPath;
+    }
     config.h3 = args.server.h3.then_some(args.quic_congestion);
     config.engine.max_requests = args.max_requests_per_connection;
     config.engine.max_concurrent_streams = Some(args.max_concurrent_streams);

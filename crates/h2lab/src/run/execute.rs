@@ -14,7 +14,7 @@ use h2lab_model::scenario::{Cell, Target};
 use h2lab_model::workload::Protocol;
 
 use super::child::{ChildOutcome, LAB, LOAD, Running, self_command};
-use super::messages::{Failure, FailureKind, RepetitionProgress, with_causes};
+use super::messages::{Failure, FailureKind, RepetitionProgress, failure_of, with_causes};
 use super::spec::{GeneratorSpec, LabSpec};
 use super::store::{self, RunFolder};
 use h2lab_lab::sut::OwnConfig;
@@ -165,8 +165,9 @@ pub fn execute_part(
 pub fn finish(mut run: RunRecord, mut folder: RunFolder, ended: Result<()>) -> Result<Executed> {
     let path = folder.path().to_owned();
     run.interrupted |= ended.is_err();
-    run.failure = ended.as_ref().err().map(|error| error.root_cause().to_string());
-    folder.fail(run.failure.clone());
+    let why = ended.as_ref().err().map(failure_of);
+    run.failure = why.as_ref().map(|why| why.message.clone());
+    folder.fail(why);
     let finished = folder.finish(run.interrupted);
     let is_measured = run.repetitions.iter().any(|repetition| repetition.unsupported.is_none());
     let failure = match ended {
@@ -442,6 +443,25 @@ mod tests {
         assert!(something.unwrap().failure.is_some() && is_there);
         let kept = store::read_heads(&parent.path().join("something")).unwrap();
         assert_eq!((kept.interrupted, kept.failure.as_deref()), (true, Some("why")));
+    }
+
+    #[test]
+    fn a_folder_keeps_what_ended_its_run_so_that_reading_it_has_the_same_exit_code() {
+        let parent = tempfile::tempdir().unwrap();
+        let kept = |name: &str, ended: Result<()>| {
+            let path = parent.path().join(name);
+            let mut folder = RunFolder::create(&path, &run(Vec::new())).unwrap();
+            folder.add(&repetition()).unwrap();
+            finish(run(vec![repetition()]), folder, ended).unwrap();
+            store::read_failure(&path).unwrap()
+        };
+        assert_eq!(kept("whole", Ok(())), None);
+        let gone = Failure { kind: FailureKind::Ended, message: "gone".to_owned() };
+        let error = anyhow::Error::new(gone.clone()).context("kept in x");
+        assert_eq!(kept("gone", Err(error)), Some(gone));
+        let full = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let full = kept("full", Err(anyhow::Error::new(full).context("cannot write x")));
+        assert_eq!(full.map(|failure| failure.kind), Some(FailureKind::Environment));
     }
 
     #[test]

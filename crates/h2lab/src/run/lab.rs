@@ -218,6 +218,7 @@ impl Repetition {
                 .then(|| sut::H3 { congestion: self.spec.cell.congestion.clone() }),
             engine: Some(self.spec.cell.server),
             bulk: self.spec.cell.work.bulk.then(|| self.bulk_server()),
+            is_stand_in: false,
             early: None,
             own: self.spec.own.clone(),
             changes: self.spec.cell.setup.changes.clone(),
@@ -379,6 +380,7 @@ fn summary(server: &mut StartedSut, cpu_before: u64, while_it_ran: &Meanwhile<'_
         wall_ns: nanos(wall),
         rss_peak_bytes,
         run_delay: ends.run_delay(&names, harness),
+        disk_wait_ns: nanos(ends.disk_wait(&names)),
         origin: counted(server, while_it_ran),
         disturbance: disturbance(server, &names, (ends, first))?,
     })

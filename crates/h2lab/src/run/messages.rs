@@ -69,6 +69,21 @@ pub enum FailureKind {
     Harness,
 }
 
+/// What ended a run, by its root cause, as the run folder keeps it.
+pub fn failure_of(error: &anyhow::Error) -> Failure {
+    let kind = error.chain().find_map(|cause| match cause.downcast_ref::<Failure>() {
+        Some(failure) => Some(failure.kind),
+        None => cause.downcast_ref().is_some_and(is_of_this_machine).then_some(FailureKind::Environment),
+    });
+    // What is left are files that cannot be read or written.
+    Failure { kind: kind.unwrap_or(FailureKind::Usage), message: error.root_cause().to_string() }
+}
+
+/// Whether this machine, and no wrong name, is the reason of this error.
+pub fn is_of_this_machine(error: &io::Error) -> bool {
+    is_exhausted(error) || error.kind() == io::ErrorKind::PermissionDenied
+}
+
 /// Whether this error says that what the machine has is used up, or what this process may have of it: files, memory, threads
 /// (`EAGAIN` of clone(2)), space on the disk. Nothing that a peer does and no other file name would help. `EAGAIN` of
 /// non-blocking I/O does not get here: it is not an error there.

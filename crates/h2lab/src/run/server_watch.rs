@@ -118,6 +118,12 @@ impl ServerEnds {
         }
     }
 
+    /// How long the one of the processes of these names that waited longest for a disk did so.
+    pub fn disk_wait(&self, names: &[String]) -> Duration {
+        let own = self.processes.iter().filter(|(name, _)| names.contains(name));
+        own.map(|(_, seen)| seen.disk).max().unwrap_or_default()
+    }
+
     fn read(&mut self, diag: &mut SockDiag, now: Time) -> Result<()> {
         for socket in diag.established().context("cannot read the server's sockets")? {
             // A proxy and its upstream have connections of their own here, on arbitrary ports.

@@ -61,6 +61,8 @@ fn a_run_is_read_without_measuring_and_measured_again_by_its_name() {
         "{}",
         refused.transcript()
     );
+    let refused = run_program(&binary(), folder.path(), &["diagnose", "latest", "--budget=3s"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("--budget is"), "{}", refused.transcript());
     let judged = run_program(&binary(), folder.path(), &["diagnose", "latest", "--fail-on=confirmed"]);
     assert_eq!(judged.code, Some(0), "nothing was changed\n{}", judged.transcript());
     let again = ["diagnose", "--again", "latest", "--json", "--budget=1ms"];
@@ -323,7 +325,7 @@ fn a_capture_is_read_and_what_it_cannot_tell_is_told() {
 
 #[test]
 fn a_capture_is_not_measured_and_one_without_http_says_what_is_missing() {
-    for flags in [&["--fail-on", "confirmed"][..], &["-q", "50"], &["--loss", "3%"]] {
+    for flags in [&["--fail-on", "confirmed"][..], &["-q", "50"], &["--loss", "3%"], &["--budget", "60s"]] {
         let refused = h2lab(&[&["diagnose", CAPTURE], flags].concat());
         assert_eq!(refused.code, Some(2), "{}", refused.transcript());
     }

@@ -311,6 +311,20 @@ fn what_is_not_http_is_said_to_be_none() {
 }
 
 #[test]
+fn credentials_in_the_command_are_in_no_output() {
+    let Some(_) = need("curl") else { return };
+    let command = "curl -sS -o /dev/null --http2-prior-knowledge -H 'Authorization: Bearer c4n4ry' \
+                   '{url}?token=c4n4ry'";
+    for flags in [&["diagnose", "--budget=0s", "--json"][..], &["probe", "client", "--case=plain", "--json"]]
+    {
+        let done = h2lab(&[flags, &["--run", command]].concat());
+        assert!(done.stdout.contains("Authorization: ***"), "{}", done.transcript());
+        let output = done.stdout.clone() + &done.stderr;
+        assert!(!output.contains("c4n4ry"), "{}", done.transcript());
+    }
+}
+
+#[test]
 fn flags_of_requests_and_servers_are_refused() {
     let url = "curl {url}";
     for flags in [
@@ -323,6 +337,7 @@ fn flags_of_requests_and_servers_are_refused() {
         &["--run", url, "--fix"],
         &["--run", url, "--fail-on", "confirmed", "--budget", "0s"],
         &["--run", url, "--no-tls-resumption"],
+        &["--run", url, "--keylog", "/dev/null"],
         &["--tls"],
         &["--time-limit", "5s"],
     ] {

@@ -125,6 +125,9 @@ fn a_server_that_goes_away_ends_the_run_after_what_was_measured_is_reported() {
     let again = h2lab(&["report", "--json", out.to_str().unwrap()]);
     assert_eq!(again.json()["cells"], document["cells"], "the folder says the same");
     assert!(out.join("report.html").exists());
+    let diagnosed = h2lab(&["diagnose", out.to_str().unwrap()]);
+    assert_eq!(diagnosed.code, Some(ENDED), "as the run itself: {}", diagnosed.transcript());
+    assert!(error(&diagnosed).contains("the server can no longer be reached"), "{}", diagnosed.transcript());
 }
 
 #[test]
@@ -189,6 +192,10 @@ fn a_server_of_one_protocol_compares_with_nothing_and_is_told_so_before_measurin
     }
     let heads = server.heads.lock().unwrap();
     assert!(heads.iter().filter(|head| head.starts_with("GET / ")).count() == 1, "the search for protocols");
+    drop(heads);
+    let diagnosed = h2lab(&["diagnose", &server.url()]);
+    assert_eq!(diagnosed.code, Some(UNREACHABLE), "as --help says: {}", diagnosed.transcript());
+    assert!(error(&diagnosed).contains("there is no HTTP/2 to diagnose"), "{}", diagnosed.transcript());
 }
 
 #[test]

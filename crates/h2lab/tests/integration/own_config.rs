@@ -87,3 +87,31 @@ fn what_cannot_be_started_is_refused_with_exit_code_2_and_the_programs_own_words
     assert_eq!(missing.code, Some(2), "{}", missing.transcript());
     assert!(missing.stderr.contains("none.conf"), "{}", missing.transcript());
 }
+
+#[test]
+fn a_path_of_the_configured_server_is_asked_for() {
+    let Some(_) = need("nginx") else { return };
+    let folder = folder();
+    let server = "    server {\n        listen 80;\n        listen 81 http2;\n        location = /api { return 200 x; }\n        \
+                  location / { return 404; }\n    }";
+    let asked = |more: &[&str]| diagnosed(folder.path(), &nginx(server), more);
+    let index = asked(&["--json", "--out=index"]);
+    index.assert_code_unless_busy(1);
+    let api = asked(&["--json", "--out=api", "--path=/api?x=1"]);
+    api.assert_measured();
+    let wrong = asked(&["--path=api"]);
+    assert_eq!(wrong.code, Some(2), "{}", wrong.transcript());
+    let without = run_program(&binary(), folder.path(), &["diagnose", "--path=/api"]);
+    assert_eq!(without.code, Some(2), "{}", without.transcript());
+}
+
+#[test]
+fn a_server_of_http2_alone_is_measured_by_itself_and_is_no_error() {
+    let Some(_) = need("nginx") else { return };
+    let folder = folder();
+    let server = "    server {\n        listen 81 http2;\n        location / { return 200 x; }\n    }";
+    let alone = diagnosed(folder.path(), &nginx(server), &["--out=run"]);
+    alone.assert_measured();
+    let words = alone.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("Only h2c was measured"), "{words}");
+}

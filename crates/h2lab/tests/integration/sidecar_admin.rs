@@ -367,6 +367,8 @@ fn who_asks_for_the_diagnosis_of_no_sidecar_is_told_so() {
     assert!(nobody.code == Some(3) || nobody.code == Some(1), "{}", nobody.transcript());
     let tls = of("https://127.0.0.1:1", &[]);
     assert_eq!(tls.code, Some(2), "{}", tls.transcript());
-    let both = of("http://127.0.0.1:1", &["--loss", "3%"]);
-    assert!(both.code == Some(2) && both.transcript().contains("only watched"), "{}", both.transcript());
+    for flags in [["--loss", "3%"], ["--budget", "60s"]] {
+        let both = of("http://127.0.0.1:1", &flags);
+        assert!(both.code == Some(2) && both.transcript().contains("only watched"), "{}", both.transcript());
+    }
 }

@@ -147,6 +147,9 @@ pub struct StartOptions {
     pub engine: Option<EngineSettings>,
     /// Our origin as a server of bulk data; `None`: with its paths for tests and comparisons. Other servers ignore it.
     pub bulk: Option<BulkServer>,
+    /// Our origin answers any path, since it is in the place of a server whose paths are not known. Other servers
+    /// ignore it.
+    pub is_stand_in: bool,
     /// What it does about early hints and early push; `None`: its default.
     pub early: Option<Early>,
     /// The user's configuration instead of ours.
@@ -194,6 +197,7 @@ impl StartOptions {
             h3: None,
             engine: None,
             bulk: None,
+            is_stand_in: false,
             early: None,
             own: None,
             changes: Vec::new(),

@@ -72,6 +72,9 @@ fn arguments(ports: Ports, options: &StartOptions) -> Vec<String> {
         COUNTS.to_owned(),
     ];
     arguments.extend(options.engine.iter().flat_map(engine_flags));
+    if options.is_stand_in {
+        arguments.push("--any-path".to_owned());
+    }
     if let Some(requests) = options.max_requests_per_connection {
         arguments.push(format!("--max-requests-per-connection={requests}"));
     }
@@ -212,6 +215,9 @@ mod tests {
         );
         options.max_requests_per_connection = Some(7);
         assert!(arguments(&options).contains(&"--max-requests-per-connection=7".to_owned()));
+        assert!(!arguments(&options).contains(&"--any-path".to_owned()));
+        options.is_stand_in = true;
+        assert!(arguments(&options).contains(&"--any-path".to_owned()));
         options.engine = Some(EngineSettings {
             no_coalesce: true,
             encoder_header_table_size: Some(0),

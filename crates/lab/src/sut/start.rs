@@ -181,9 +181,7 @@ fn start_at(
         _ if !about.is_proxy && !own.is_some_and(OwnConfig::has_upstream) => (None, None),
         Behind::Given(upstream) => (None, Some(*upstream)),
         Behind::Origin(protocol) => {
-            // Without any limit, so that only the proxy ends connections. Its files go below the proxy's, since another origin
-            // may run at the same time.
-            let options = StartOptions::new(Ipv4Addr::LOCALHOST.into(), folder.clone());
+            let options = of_origin(&folder, own);
             let origin = start_at(&origin::Origin, &options, Some(Ports::ANY), behind, place)?;
             let upstream = origin.endpoint(*protocol).map(|address| Upstream::new(address, *protocol));
             (Some(Box::new(origin)), upstream)
@@ -242,6 +240,14 @@ fn start_at(
         samples,
         _scratch: scratch,
     })
+}
+
+/// The options of the origin behind a server whose files are in `folder`. It has no limit, so that only the server in
+/// front ends connections. Its own files go below the other's, since another origin may run at the same time.
+fn of_origin(folder: &Path, own: Option<&OwnConfig>) -> StartOptions {
+    // A user's configuration has upstreams whose paths are not ours.
+    let is_stand_in = own.is_some();
+    StartOptions { is_stand_in, ..StartOptions::new(Ipv4Addr::LOCALHOST.into(), folder.to_owned()) }
 }
 
 /// A server that ends at once has refused a configuration of the user's that was not tested before: our origin's flags.
@@ -318,6 +324,16 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn the_origin_behind_a_configuration_of_the_users_answers_any_path_and_behind_ours_its_own_paths() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("origin.flags");
+        fs::write(&path, "--padding 3").unwrap();
+        let own = OwnConfig::read("origin", &path).unwrap();
+        assert!(of_origin(folder.path(), Some(&own)).is_stand_in);
+        assert!(!of_origin(folder.path(), None).is_stand_in);
+    }
 
     #[test]
     fn flags_that_our_origin_refuses_are_the_users_and_a_tested_configuration_is_not_refused_late() {

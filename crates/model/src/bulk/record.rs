@@ -118,7 +118,7 @@ impl BulkRecord {
     }
 
     /// Whether this was a run for a fixed time in which no byte was moved.
-    pub fn is_in_vain(&self) -> bool {
+    pub fn moved_nothing(&self) -> bool {
         let bytes = self.overflow.bytes + self.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();
         let is_cut = |one: &TransferRecord| matches!(one.outcome, TransferOutcome::Partial { .. });
         self.asked.duration.is_some()
@@ -206,11 +206,11 @@ mod tests {
     fn a_time_in_which_nothing_moved_is_reported() {
         let mut record = testing::record();
         record.asked.duration = Some(record.meter.elapsed() + Duration::from_secs(3));
-        assert_eq!((record.silence(), record.is_in_vain()), (Some(Duration::from_secs(3)), false));
+        assert_eq!((record.silence(), record.moved_nothing()), (Some(Duration::from_secs(3)), false));
         record.asked.duration = Some(record.meter.elapsed() + Duration::from_secs(2));
         assert_eq!(record.silence(), None);
         record.transfers.drain(..2);
         record.transfers[0].bytes = 0;
-        assert!(record.is_in_vain());
+        assert!(record.moved_nothing());
     }
 }

@@ -82,6 +82,10 @@ pub struct ServerSummary {
     /// How it waited for a CPU; zeros where the kernel does not count it, and in records of before the field.
     #[serde(default)]
     pub run_delay: RunDelay,
+    /// For how long the kernel kept its main thread waiting for a disk or a network file system, or that of the server behind it,
+    /// whichever waited longer, in nanoseconds, as looks at its state every 20 ms saw it; 0 in records of before the field.
+    #[serde(default)]
+    pub disk_wait_ns: u64,
     /// What our origin counted, if that is the server, or the upstream behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<OriginCounts>,

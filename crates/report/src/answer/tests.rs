@@ -95,6 +95,80 @@ fn what_clients_did_at_several_places_is_not_compared() {
     let of_packets = told(&fixture);
     assert!(!of_packets.contains("From p") && of_packets.contains("); p9"), "{of_packets}");
     assert!(of_packets.contains(" with fewer requests."), "{of_packets}");
+    assert!(!of_packets.contains("measured time"), "how long each was seen is no condition: {of_packets}");
+}
+
+#[test]
+fn fewer_than_twenty_requests_have_no_percentile() {
+    let mut summary = Fixture::new().analysis.cells[0].clone();
+    let mut said = |n: u64| {
+        let of = |most: u64, last: u64| {
+            Latency::new((1..=n).map(|k| Duration::from_millis(if k == n { last } else { most })))
+        };
+        (summary.response, summary.service, summary.ttfb) = (of(30, 90), of(10, 10), of(10, 10));
+        phase(&summary).unwrap_or_default()
+    };
+    assert!(said(19).starts_with("The max is 90 ms; from sending"), "{}", said(19));
+    assert!(said(20).starts_with("The p95 is "), "{}", said(20));
+}
+
+#[test]
+fn the_cause_that_costs_most_of_all_places_is_named_with_its_place() {
+    let mut fixture = Fixture::new();
+    fixture.analysis.verdicts.clear();
+    fixture.analysis.pairs.clear();
+    fixture.run.repetitions.iter_mut().for_each(|one| one.generator.wall_ns = 0);
+    let finding = fixture.findings[0].clone();
+    for (summary, ms) in fixture.analysis.cells.iter_mut().zip([10, 20, 500, 30, 30, 30]) {
+        summary.state = CellState::Ok;
+        summary.response = Latency::new((0..100).map(|_| Duration::from_millis(ms)));
+    }
+    let cells: Vec<u32> = fixture.analysis.cells.iter().map(|summary| summary.cell.index).collect();
+    let of_cell = |cell: u32, rule: &str| Finding { cell, rule: rule.to_owned(), ..finding.clone() };
+    // The slowest place has none.
+    fixture.findings = vec![of_cell(cells[0], "CONN101"), of_cell(cells[1], "CONN105")];
+    let told = of(&fixture.report()).join(" ");
+    let dearest = &fixture.analysis.cells[1];
+    let place = format!("{}{}", name(dearest), at(&fixture.report(), dearest.cell.group));
+    assert!(told.contains(&format!(" Cause (CONN105) for {place}: every drop")), "{told}");
+    assert!(!told.contains("CONN101"), "{told}");
+    fixture.findings[1].explains = Some(0.0);
+    let told = of(&fixture.report()).join(" ");
+    assert!(told.contains(" Cause (CONN101) for ") && !told.contains("CONN105"), "{told}");
+    fixture.findings.iter_mut().for_each(|finding| finding.cost_share = LEAST_COST / 2.0);
+    let told = of(&fixture.report()).join(" ");
+    assert!(!told.contains("Cause ("), "{told}");
+}
+
+#[test]
+fn how_the_requests_of_clients_failed_is_told_of_each_place() {
+    let mut fixture = Fixture::new();
+    fixture.findings.clear();
+    fixture.analysis.verdicts.clear();
+    fixture.analysis.pairs.clear();
+    fixture.run.repetitions.iter_mut().for_each(|one| one.generator.wall_ns = 0);
+    for summary in &mut fixture.analysis.cells {
+        (summary.state, summary.requests.failed, summary.errors) = (CellState::Ok, 0, Vec::new());
+    }
+    let told = |fixture: &Fixture| of(&fixture.report()).join(" ");
+    let before = told(&fixture);
+    assert!(!before.contains("failed"), "{before}");
+    let mut fail = |cell: usize, kind: Outcome, code: u32, failed: u64| {
+        let summary = &mut fixture.analysis.cells[cell];
+        (summary.requests.sent, summary.requests.failed) = (1_000, failed);
+        summary.errors = vec![ErrorCount { kind, code, fault: Fault::Sut, count: failed }];
+        told(&fixture)
+    };
+    let one = fail(0, Outcome::Closed, 0, 5);
+    assert!(one.contains(": 0.5 % of 1,000 requests failed (the connection was closed)."), "{one}");
+    let both = fail(1, Outcome::Reset, 2, 200);
+    let [reset, closed] =
+        ["20.0 % of 1,000 requests failed (the stream was reset with INTERNAL_ERROR); ", "0.5 % of 1,000"]
+            .map(|words| both.find(words).unwrap_or_else(|| panic!("{words}: {both}")));
+    assert!(reset < closed, "{both}");
+    fail(2, Outcome::Reset, 2, 2);
+    let four = fail(3, Outcome::Reset, 2, 1);
+    assert!(four.contains("; so did some in 1 other cell."), "{four}");
 }
 
 #[test]
@@ -276,9 +350,9 @@ fn a_long_tail_says_in_which_phase_of_a_request_it_passes() {
         (summary.response, summary.service, summary.ttfb) = (of(response), of(service), of(first_byte));
         phase(&summary).unwrap_or_default()
     };
-    assert!(said(500, 150, 149).contains("150 ms of 500 ms after the request was sent"));
-    assert!(said(151, 151, 150).contains("150 ms of 151 ms before the first byte"));
-    assert!(said(151, 151, 3).contains("first byte of the response after 3 ms"));
+    assert!(said(500, 150, 149).contains("The p95 is 500 ms; from sending the request on 150 ms; before"));
+    assert!(said(151, 151, 150).contains("151 ms; the first byte of the response came after 150 ms:"));
+    assert!(said(151, 151, 3).contains("the response came after 3 ms; the rest is the transfer"));
     assert_eq!((said(151, 151, 90).as_str(), said(19, 19, 19).as_str()), ("", ""));
 }
 
@@ -372,4 +446,19 @@ fn a_pause_of_the_server_is_named_and_not_what_it_looks_like() {
         total: until.saturating_sub(from),
     });
     assert_eq!(of(&fixture.report())[1], "Nothing arrived from the server from 1.20 s to 2.20 s.");
+}
+
+#[test]
+fn an_observation_is_the_cause_only_where_nothing_else_costs_enough() {
+    let mut fixture = Fixture::new();
+    let cell = fixture.findings[0].cell;
+    let mut observed = fixture.findings[0].clone();
+    (observed.rule, observed.cost_share, observed.explains) = ("HOST106".to_owned(), 0.9, Some(0.0));
+    fixture.findings = vec![fixture.findings[0].clone(), observed];
+    let mut rule = |cost_share: f64| {
+        fixture.findings[0].cost_share = cost_share;
+        dearest(&fixture.report(), cell).map(|finding| finding.rule.clone())
+    };
+    assert_eq!(rule(LEAST_COST).as_deref(), Some("LOSS101"));
+    assert_eq!(rule(LEAST_COST - 0.001).as_deref(), Some("HOST106"));
 }

@@ -5,7 +5,7 @@ use h2lab_analysis::experiment::{Outcome, Trial};
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Diagnosis, FixDocument, UncheckedDocument};
+use super::{Diagnosis, FixDocument, Fixing, UncheckedDocument};
 use crate::document::round::rounded;
 use crate::sentences;
 
@@ -32,6 +32,9 @@ pub struct TrialDocument {
     pub interval: Option<[f64; 2]>,
     /// The part of the difference from the other protocol that it closes, 0 to 1; null without a difference.
     pub closes: Option<f64>,
+    /// The ends of its interval, from those of the effect's interval and of the difference's; null without a difference.
+    #[serde(default)]
+    pub closes_interval: Option<[f64; 2]>,
 }
 
 /// A cause in the document of `diagnose --json`.
@@ -109,10 +112,14 @@ impl Diagnosis<'_> {
         };
         let confirmed = self.experiment.confirmed();
         for trial in &confirmed {
-            let taken = trial.knob.causes();
-            if let Some(finding) = findings.iter().find(|finding| taken.contains(&finding.rule.as_str())) {
-                add(&finding.rule, "confirmed", trial.closes);
+            let is_shown = |finding: &&&Finding| trial.shows(finding, findings.iter().copied());
+            if let Some(finding) = findings.iter().find(is_shown) {
+                add(&finding.rule, "confirmed", trial.closes.map(|[part, ..]| part));
             }
+        }
+        let by_fix = self.fix.and_then(Fixing::confirmed);
+        if let Some(finding) = findings.iter().find(|finding| by_fix == Some(finding.rule.as_str())) {
+            add(&finding.rule, "confirmed", None);
         }
         for finding in &findings {
             add(&finding.rule, finding.confidence.name(), None);
@@ -120,7 +127,7 @@ impl Diagnosis<'_> {
         // That a change helps shows its cause less than a record does.
         for trial in &confirmed {
             if let [only] = trial.knob.causes()[..] {
-                add(only, "confirmed", trial.closes);
+                add(only, "confirmed", trial.closes.map(|[part, ..]| part));
             }
         }
         causes
@@ -141,7 +148,8 @@ impl Diagnosis<'_> {
             },
             effect: trial.effect.map(|effect| rounded(effect.ratio)),
             interval: trial.effect.map(|effect| [effect.low, effect.high].map(rounded)),
-            closes: trial.closes.map(rounded),
+            closes: trial.closes.map(|[part, ..]| rounded(part)),
+            closes_interval: trial.closes.map(|[_, low, high]| [low, high].map(rounded)),
         };
         let own = self.own_findings();
         let unexplained = sentences::unexplained(&self.of_subject(&own));

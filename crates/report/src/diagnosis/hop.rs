@@ -1,35 +1,55 @@
 //! At which hop a difference, and the time of a request, arises where a proxy stands in front of the server.
 
-use h2lab_analysis::stats::Conclusion;
+use std::time::Duration;
+
+use h2lab_analysis::experiment::Hop;
+use h2lab_analysis::stats::{CellVerdict, Conclusion, RatioInterval};
 
 use super::Diagnosis;
-use crate::format::millis_unit;
+use crate::format::{bound, millis_unit};
 use crate::sentences;
 
 impl Diagnosis<'_> {
-    /// Where the difference arises, if the server itself was measured too.
+    /// Where the difference arises, if the server itself was measured too, and how much longer a request takes through
+    /// the proxy, over each protocol.
     pub(super) fn hop(&self) -> Vec<String> {
-        if !self.is_via || self.report.run.interrupted && self.experiment.hop.is_none() {
+        let hops = &self.experiment.hops;
+        if !self.is_via || self.report.run.interrupted && hops.is_empty() {
             return Vec::new();
         }
-        self.difference_at_hops().into_iter().chain([self.time_at_hops()]).collect()
+        let mut said: Vec<String> = self.difference_at_hops().into_iter().chain(self.share()).collect();
+        let verdicts = [&self.experiment.verdict, &self.experiment.direct].into_iter().flatten();
+        let floor = verdicts.map(|verdict| verdict.floor).max().unwrap_or_default();
+        said.extend(hops.iter().map(|hop| time_at_hops(hop, floor)));
+        if hops.is_empty() {
+            let why = "the server itself and the proxy have no protocol in common";
+            said.push(format!("How much longer a request takes through the proxy is not known: {why}."));
+        }
+        said
     }
 
     /// At which hop the difference between the protocols arises.
     fn difference_at_hops(&self) -> Option<String> {
         let via = self.experiment.verdict.as_ref()?;
         let Some(direct) = self.experiment.direct.as_ref() else {
-            let [alone, _] = self.experiment.hop.as_ref()?.protocols;
-            let arises = if via.is_slower() { ", and its difference arises there or before it" } else { "" };
+            let [alone, _] = self.experiment.hops.first()?.protocols;
+            let arises = if is_slower(via) { ", and its difference arises there or before it" } else { "" };
             let ends = if alone.is_multiplexed() { "HTTP/1.1" } else { "HTTP/2" };
             return Some(format!(
                 "The server itself speaks {alone} alone: {ends} ends at the proxy{arises}."
             ));
         };
         let carries = direct.conclusion != Conclusion::BothUnstable;
-        let place = match (via.is_slower(), direct.is_slower()) {
+        let place = match (is_slower(via), is_slower_as(via, direct)) {
             _ if via.conclusion == Conclusion::BothUnstable && carries => {
                 "the proxy, or what is between it and the client, does not carry this load in either protocol"
+            }
+            (true, false) if is_carried_only_directly(via, direct) => {
+                "this load is carried there, so the difference arises at the proxy, or between it and the client"
+            }
+            (true, true) if is_carried_only_directly(via, direct) => {
+                "this load is carried there: what keeps it from being carried through the proxy is at the proxy, \
+                 or between it and the client"
             }
             (true, false) if direct.is_no_slower() => {
                 "the difference arises at the proxy, or between it and the client"
@@ -47,36 +67,129 @@ impl Diagnosis<'_> {
         Some(format!("At the server itself: {}; {place}.", sentences::headline(&self.report, direct)))
     }
 
-    /// Whether most of the time of a request over HTTP/2 arises behind the server itself.
-    fn is_proxy_slower(&self) -> bool {
-        self.experiment.hop.as_ref().is_some_and(|hop| {
-            let is_h2 = hop.protocols.iter().all(|protocol| protocol.is_multiplexed());
-            is_h2 && hop.medians.as_ref().is_ok_and(|[direct, via]| *via > *direct * 2)
-        })
+    /// The median response times at the server itself and through the proxy, over HTTP/2 or what else multiplexes.
+    fn multiplexed(&self) -> Option<[Duration; 2]> {
+        let is_its = |hop: &&Hop| hop.protocols.iter().all(|protocol| protocol.is_multiplexed());
+        self.experiment.hops.iter().find(is_its)?.medians.as_ref().ok().copied()
     }
 
-    /// At which hop the time of a request arises.
-    fn time_at_hops(&self) -> String {
-        let Some(hop) = self.experiment.hop.as_ref() else {
-            return "At which hop the time arises is not known: the server itself and the proxy have no protocol in common."
-                .to_owned();
-        };
-        let [direct, via] = match &hop.medians {
-            Ok(medians) => *medians,
-            Err(why) => return format!("At which hop the time arises is not known: {why}."),
-        };
-        let [own, proxied] = hop.protocols;
-        let share = direct.as_secs_f64() / via.as_secs_f64().max(f64::MIN_POSITIVE);
-        let place = if share >= 1.0 {
-            "the proxy adds nothing to it".to_owned()
-        } else if share >= 0.5 {
-            format!("{:.0} % of it arises at the server itself", share * 100.0)
+    /// Whether most of the time of a request over HTTP/2 arises behind the server itself.
+    fn is_proxy_slower(&self) -> bool {
+        self.multiplexed().is_some_and(|[direct, via]| via > direct * 2)
+    }
+
+    /// Which part arises at the server itself: of the difference between the protocols where HTTP/2 is slower through the
+    /// proxy, else of its own response time.
+    fn share(&self) -> Option<String> {
+        let slower = self.experiment.verdict.as_ref().filter(|via| is_slower(via));
+        slower.map_or_else(|| self.share_of_time(), |via| self.share_of_difference(via))
+    }
+
+    /// Which part of the difference between the protocols the server itself has; nothing if it is not known to have one.
+    fn share_of_difference(&self, via: &CellVerdict) -> Option<String> {
+        let direct = self.experiment.direct.as_ref().filter(|direct| is_slower_as(via, direct))?;
+        let [at_server, at_proxy] = [compared(via, direct)?, compared(via, via)?];
+        // A p95 and a p99 are not parts of each other.
+        if at_server.share.to_bits() != at_proxy.share.to_bits() {
+            return None;
+        }
+        let more = |of: RatioInterval| of.candidate.saturating_sub(of.baseline);
+        let [server, proxy] = [more(at_server), more(at_proxy)];
+        if proxy.is_zero() {
+            return None;
+        }
+        let figure = if via.is_slower() { via.tail.name() } else { "p50" };
+        let part = 100.0 * (server.as_secs_f64() / proxy.as_secs_f64()).min(1.0);
+        let (server, proxy) = (millis_unit(server), millis_unit(proxy));
+        let cell = |index: u32| self.report.analysis.cell(index);
+        let (name, base) = (sentences::name(cell(via.cell)?), sentences::name(cell(via.baseline)?));
+        Some(format!(
+            "Through the proxy the {figure} of {name} is {proxy} above that of {base}, and at the server itself {server}: \
+             {part:.0} % of the difference arises at the server itself{}.",
+            the_rest(part)
+        ))
+    }
+
+    /// Which part of the response time of HTTP/2 through the proxy it has at the server itself as well.
+    fn share_of_time(&self) -> Option<String> {
+        let [direct, via] = self.multiplexed().filter(|[_, via]| !via.is_zero())?;
+        let name = sentences::name(self.report.analysis.cell(self.subject)?);
+        let part = 100.0 * (direct.as_secs_f64() / via.as_secs_f64()).min(1.0);
+        Some(format!(
+            "Of the median response time of {name} through the proxy {part:.0} % arises at the server itself{}.",
+            the_rest(part)
+        ))
+    }
+
+    /// Why no change was tried where the protocol that is examined is no slower through the proxy.
+    pub(super) fn why_untried(&self) -> Option<String> {
+        let at_server = self.experiment.direct.as_ref().is_some_and(is_slower);
+        let what = if at_server {
+            "through the proxy, where changes are made, no protocol is slower; `h2lab diagnose URL` without --via examines \
+             the server itself"
         } else {
-            format!("{:.0} % of it arises at the proxy, or between it and the client", (1.0 - share) * 100.0)
+            "through the proxy there is no difference that a change could close"
         };
-        let (direct, via) = (millis_unit(direct), millis_unit(via));
-        format!(
-            "The median request takes {direct} at the server itself ({own}) and {via} through the proxy ({proxied}): {place}."
-        )
+        self.is_via.then(|| format!("No change was tried: {what}."))
+    }
+}
+
+/// What is said of the part that does not arise at the server itself.
+fn the_rest(percent: f64) -> &'static str {
+    if percent > 99.5 { "" } else { ", the rest at the proxy, or between it and the client" }
+}
+
+/// Whether it is known to be slower, in its tail or in its median.
+fn is_slower(verdict: &CellVerdict) -> bool {
+    verdict.is_slower() || verdict.is_slower_in_median_only()
+}
+
+/// Whether the server itself carries the load, and through the proxy the same protocol does not though the other one does.
+const fn is_carried_only_directly(via: &CellVerdict, direct: &CellVerdict) -> bool {
+    let is_carried = matches!(
+        direct.conclusion,
+        Conclusion::Faster
+            | Conclusion::Slower
+            | Conclusion::NoDifference
+            | Conclusion::BaselineUnstable { .. }
+    );
+    is_carried && matches!(via.conclusion, Conclusion::Unstable { .. })
+}
+
+/// Whether the server itself is slower in the figure in which it is through the proxy: the median, if only that is.
+fn is_slower_as(via: &CellVerdict, direct: &CellVerdict) -> bool {
+    direct.is_slower()
+        || via.is_slower_in_median_only() && direct.median_conclusion == Some(Conclusion::Slower)
+}
+
+/// Of a verdict, the ratio of the figure in which the one through the proxy is slower.
+fn compared(via: &CellVerdict, of: &CellVerdict) -> Option<RatioInterval> {
+    if via.is_slower() { of.tail_ratio } else { of.median_ratio }
+}
+
+/// How much longer a request takes through the proxy, over one protocol; less than `floor` is not claimed.
+fn time_at_hops(hop: &Hop, floor: Duration) -> String {
+    let [own, proxied] = hop.protocols;
+    match &hop.medians {
+        Err(why) => format!(
+            "How much longer a request takes through the proxy ({proxied}) than at the server itself ({own}) is not \
+             known: {why}."
+        ),
+        Ok([direct, via]) => {
+            let more = via.saturating_sub(*direct);
+            let more = if more.is_zero() {
+                "the proxy adds nothing to it".to_owned()
+            } else if more < floor {
+                format!("a difference below {} is not claimed", bound(floor))
+            } else {
+                format!("{} longer", millis_unit(more))
+            };
+            format!(
+                "The median request takes {} at the server itself ({own}) and {} through the proxy ({proxied}): \
+                 {more}.",
+                millis_unit(*direct),
+                millis_unit(*via)
+            )
+        }
     }
 }

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::{COLUMNS, CauseDocument, Diagnosis};
 use crate::Report;
-use crate::answer::LEAST_COST;
+use crate::answer::{self, LEAST_COST};
 use crate::document::round::rounded;
-use crate::format::{NOT_RESOLVED, count, interval_of, plural};
+use crate::format::{NOT_RESOLVED, count, interval_of, plural, shell_line};
 use crate::junit::{Case, CaseOutcome, Suites};
 use crate::markdown::{self, escaped};
 use crate::sarif::{SarifResult, log};
@@ -66,7 +66,11 @@ impl Diagnosis<'_> {
         let causes = self.causes().iter().map(|cause| self.case(cause)).collect();
         let causes = or_none(causes, &measurement);
         let suites = Suites {
-            name: format!("h2lab diagnose {}", self.target()),
+            name: match self.unread {
+                // The address that the lab gave to the server says nothing of a client.
+                Some(_) => suites_name(&self.report),
+                None => format!("h2lab diagnose {}", self.target()),
+            },
             seconds: self.took.map_or_else(|| seconds(&self.report), |took| took.as_secs_f64()),
             all: vec![
                 ("Measurement".to_owned(), measurement),
@@ -128,7 +132,9 @@ impl Diagnosis<'_> {
             let by_user = || ("run".to_owned(), "interrupted", "the run was interrupted".to_owned());
             failure(&self.report).unwrap_or_else(by_user)
         };
-        let cells = self.compared().filter_map(|one| {
+        let is_outlived = self.invalid_first_run().is_some();
+        let left = self.compared().filter(move |one| !is_outlived || one.cell.index != self.subject);
+        let cells = left.filter_map(|one| {
             let (kind, why) = unsound(one)?;
             Some((one.label.clone(), kind, why))
         });
@@ -141,6 +147,8 @@ impl Diagnosis<'_> {
         let errors = self
             .unsound()
             .map(|(name, kind, message)| case(name, CaseOutcome::Errored { kind: kind.to_owned(), message }));
+        let skipped = |why: String| case("first run".to_owned(), CaseOutcome::Skipped(why));
+        let first = self.invalid_first_run().map(skipped);
         let sound = self.compared().filter(|one| unsound(one).is_none());
         let said = |one: &CellSummary| match self.unread {
             // How many requests a client makes in a second is its own.
@@ -150,17 +158,21 @@ impl Diagnosis<'_> {
             }
             None => format!("served {}/s", crate::format::rate(one.served_rps)),
         };
-        errors.chain(sound.map(|one| case(one.label.clone(), CaseOutcome::Passed(said(one))))).collect()
+        let passed = sound.map(|one| case(one.label.clone(), CaseOutcome::Passed(said(one))));
+        errors.chain(first).chain(passed).collect()
     }
 
     /// What is known of a cause, in sentences, with what to change; behind it the changes that were without effect.
     fn known(&self, cause: &CauseDocument) -> String {
         let confirmed = self.experiment.confirmed();
-        let trial = confirmed.iter().find(|trial| trial.knob.causes().contains(&cause.id.as_str()));
-        let trial = trial.map(|trial| self.of_trial(trial));
         let own = self.own_findings();
         let finding = own.iter().find(|finding| finding.rule == cause.id);
-        let without_effect = self.experiment.without_effect(&cause.id);
+        let is_its = |trial: &&&Trial| match finding {
+            Some(finding) => trial.shows(finding, &own),
+            None => trial.knob.causes().contains(&cause.id.as_str()),
+        };
+        let trial = confirmed.iter().find(is_its).map(|trial| self.of_trial(trial));
+        let without_effect = finding.map_or_else(Vec::new, |finding| self.experiment.without_effect(finding));
         let without_effect = without_effect.into_iter().map(|trial| self.of_trial(trial));
         trial.into_iter().chain(finding.map(shown)).chain(without_effect).collect::<Vec<_>>().join("\n")
     }
@@ -243,7 +255,7 @@ pub fn sarif_of_findings(report: &Report<'_>) -> Value {
         target: target(report, finding.cell),
         message: shown(finding),
         properties: json!({
-            "cell": finding.label,
+            "cell": placed(report, finding.cell, &finding.label),
             "confidence": finding.confidence.name(),
             "explains": finding.explains.map(rounded),
         }),
@@ -258,7 +270,7 @@ pub fn sarif_of_findings(report: &Report<'_>) -> Value {
 pub fn junit_of_findings(report: &Report<'_>) -> String {
     let case = |finding: &Finding| Case {
         class: format!("h2lab.diagnose.{}", finding.rule),
-        name: format!("{} {}: {}", finding.rule, finding.name, finding.label),
+        name: format!("{} {}: {}", finding.rule, finding.name, placed(report, finding.cell, &finding.label)),
         outcome: CaseOutcome::Skipped(format!(
             "{}, not confirmed: {}",
             finding.confidence.name(),
@@ -272,8 +284,7 @@ pub fn junit_of_findings(report: &Report<'_>) -> String {
     };
     let failed: Vec<Case> = unmeasured(report).map(errored).collect();
     let cases = or_none(causes_of(report).map(case).collect(), &failed);
-    let command = report.run.command.get(1).map_or("run", String::as_str);
-    let name = format!("h2lab diagnose: a run of {command}");
+    let name = suites_name(report);
     let suites = vec![("Measurement".to_owned(), failed), ("Causes".to_owned(), cases)];
     Suites { name, seconds: seconds(report), all: suites }.xml()
 }
@@ -284,9 +295,23 @@ fn unmeasured<'a>(report: &'a Report<'_>) -> impl Iterator<Item = (String, &'sta
     let cells = report.analysis.cells.iter().filter_map(|summary| {
         let unsound = unsound(summary).filter(|(kind, _)| *kind != "unsupported");
         let (kind, why) = unsound.or_else(|| Some(("failed", summary.without_success()?)))?;
-        Some((summary.label.clone(), kind, why))
+        Some((placed(report, summary.cell.index, &summary.label), kind, why))
     });
     failure(report).into_iter().chain(cells)
+}
+
+/// The label of a cell with its condition or server: other cells may have that label, and CI merges cases of one name.
+fn placed(report: &Report<'_>, cell: u32, label: &str) -> String {
+    let at = report.analysis.cell(cell).map(|summary| answer::at(report, summary.cell.group));
+    format!("{label}{}", at.unwrap_or_default())
+}
+
+/// The name of a document about a run: of one of `diagnose` the command, which names the capture or the client.
+fn suites_name(report: &Report<'_>) -> String {
+    match report.run.command.get(1).map(String::as_str) {
+        Some("diagnose") => shell_line(&report.run.command),
+        command => format!("h2lab diagnose: a run of {}", command.unwrap_or("run")),
+    }
 }
 
 /// Why a run could not go on to its end, in the form of [`unmeasured`].

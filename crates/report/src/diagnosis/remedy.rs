@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
-use h2lab_analysis::experiment::{Harm, Remedy};
+use h2lab_analysis::experiment::{Effect, Harm, Outcome, Remedy};
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Diagnosis, figure_of};
+use super::{Diagnosis, figure_of, sentence};
 use crate::document::round::rounded;
 use crate::format::ratio;
+use crate::sentences;
 
 /// What became of `--fix`.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,13 +22,25 @@ pub enum Fixing {
         words: String,
         /// The cause that it takes away, and whether the experiment had confirmed it.
         cause: Option<(String, bool)>,
-        /// What it did; `None` if that was not measured to the end, or not soundly.
+        /// What it did; `None` if not all of its rounds were measured: it is undecided.
         remedy: Option<Box<Remedy>>,
         /// The unified diff of the configuration.
         diff: String,
         /// The changed files.
         files: Vec<String>,
     },
+}
+
+impl Fixing {
+    /// The id of the cause that the rounds of the fix confirm, whatever the experiment had shown of it.
+    pub fn confirmed(&self) -> Option<&str> {
+        match self {
+            Self::Made { cause: Some((id, _)), remedy: Some(remedy), .. } => {
+                (remedy.outcome == Outcome::Confirmed).then_some(id.as_str())
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The fix in the document of `diagnose --json`.
@@ -57,6 +70,29 @@ pub struct FixDocument {
     pub files: Vec<String>,
 }
 
+/// What is said where no figure was shown to be worse: which were compared.
+const NO_HARM: &str = "Nothing was shown to be worse by 10 % or more: quantiles, requests/s, the server's memory and CPU per request.";
+
+/// Whether the other protocol is known to be worse.
+fn is_ahead(gap: &Effect) -> bool {
+    gap.high < 1.0
+}
+
+/// That a fix was not shown to help, if so.
+fn not_shown(remedy: &Remedy) -> Option<String> {
+    let shown = match &remedy.outcome {
+        Outcome::Worse => "It was shown to make this worse",
+        Outcome::Refuted => "It was shown to have no effect of 15 % or more",
+        Outcome::Undecided if remedy.effect.low > 1.0 => "It was not shown to help by 10 % or more",
+        Outcome::Undecided => "It was not shown to help",
+        Outcome::Void(why) if remedy.doubt.is_none() => {
+            return Some(format!("Whether it helps could not be judged: {why}."));
+        }
+        Outcome::Confirmed | Outcome::Void(_) => return None,
+    };
+    Some(format!("{shown}, in {} rounds of their own.", remedy.rounds))
+}
+
 impl Diagnosis<'_> {
     /// What is said of the fix; nothing if none was asked for.
     pub(crate) fn fix_says(&self) -> Vec<String> {
@@ -64,16 +100,18 @@ impl Diagnosis<'_> {
             None => Vec::new(),
             Some(Fixing::Not(why)) => vec![format!("No fix was made: {why}.")],
             Some(Fixing::Made { words, cause, remedy, files, .. }) => {
+                let by_fix = self.fix.and_then(Fixing::confirmed);
                 let cause = match cause {
                     Some((id, true)) => format!(" ({id}, confirmed)"),
+                    Some((id, false)) if by_fix.is_some() => format!(" ({id}, confirmed by these rounds)"),
                     Some((id, false)) => format!(" ({id}, not confirmed)"),
                     None => String::new(),
                 };
                 let mut says = match remedy {
                     Some(remedy) => self.remedy_says(&format!("Fix {words}{cause}"), remedy),
-                    None => {
-                        vec![format!("Fix {words}{cause}: it was not measured to the end, or not soundly.")]
-                    }
+                    None => vec![format!(
+                        "Fix {words}{cause}: undecided, since not all of its rounds were measured: they were ended, or took too long."
+                    )],
                 };
                 says.push(format!(
                     "The changed configuration is {}; nothing of yours was changed.",
@@ -95,7 +133,8 @@ impl Diagnosis<'_> {
             ratio(effect.low),
             ratio(effect.high),
         );
-        if let Some((before, after)) = remedy.before.zip(remedy.after) {
+        let gaps = remedy.before.zip(remedy.after);
+        if let Some((before, after)) = gaps.filter(|(before, _)| !is_ahead(before)) {
             let _ = write!(
                 first,
                 "; the difference was {} × ({}–{}), and is {} × ({}–{})",
@@ -108,7 +147,27 @@ impl Diagnosis<'_> {
             );
         }
         first.push('.');
-        let second = match remedy.closed {
+        let harm = self.harm(remedy);
+        let third = if !harm.is_empty() {
+            let harm = harm.join("; ");
+            Some(format!("It made worse (with intervals of 95 %, corrected for all figures): {harm}."))
+        } else if matches!(remedy.outcome, Outcome::Void(_)) || effect.high < 1.0 {
+            // No such claim follows from unsound rounds, nor beside an effect for the worse.
+            None
+        } else {
+            Some(NO_HARM.to_owned())
+        };
+        let doubt = remedy.doubt.as_ref();
+        let doubt = doubt
+            .map(|why| format!("The rounds of the fix are no sound measurement, and may mislead: {why}."));
+        let closed = self.closed_says(remedy);
+        [doubt, Some(first), not_shown(remedy), closed, third].into_iter().flatten().collect()
+    }
+
+    /// How much of the difference a fix closes, or that there was none; nothing where it was not shown to help.
+    fn closed_says(&self, remedy: &Remedy) -> Option<String> {
+        Some(match remedy.closed {
+            Some(_) if remedy.effect.low <= 1.0 || matches!(remedy.outcome, Outcome::Void(_)) => return None,
             // Beyond the other protocol: of a small difference that is many times as much, which says nothing.
             Some([part, low, _]) if part > 1.0 => format!(
                 "That closes all of the difference (at least {:.0} %, of an interval of 95 %), in {} rounds of their own.",
@@ -122,19 +181,36 @@ impl Diagnosis<'_> {
                 high * 100.0,
                 remedy.rounds
             ),
-            None if remedy.before.is_some() => "These rounds showed no difference to close.".to_owned(),
-            None => "There is no other protocol, so there is no difference to close.".to_owned(),
-        };
-        let harm = self.harm(remedy);
-        let third = if harm.is_empty() {
-            "Nothing got worse by 10 % or more: quantiles, requests/s, the server's memory and CPU per request.".to_owned()
-        } else {
-            format!("It made worse: {}.", harm.join("; "))
-        };
-        let doubt = remedy.doubt.as_ref();
-        let doubt = doubt
-            .map(|why| format!("The rounds of the fix are no sound measurement, and may mislead: {why}."));
-        [doubt, Some(first), Some(second), Some(third)].into_iter().flatten().collect()
+            None => match remedy.before {
+                Some(before) if is_ahead(&before) => self.ahead_says(&before),
+                Some(_) => "These rounds showed no difference to close.".to_owned(),
+                None => "There is no other protocol, so there is no difference to close.".to_owned(),
+            },
+        })
+    }
+
+    /// That the subject was better than its twin already without the fix, from the effect of the twin on it.
+    fn ahead_says(&self, before: &Effect) -> String {
+        let its = self.report.analysis.cell(self.subject).map(sentences::name);
+        let other = self.twin().map(sentences::name);
+        format!(
+            "Without the fix, {} was better already, {} × ({}–{}) as good as {}: there was no difference to close.",
+            its.as_deref().unwrap_or("what was examined"),
+            ratio(before.ratio.recip()),
+            ratio(before.high.recip()),
+            ratio(before.low.recip()),
+            other.as_deref().unwrap_or("the other protocol"),
+        )
+    }
+
+    /// That the rounds of the fix confirm a cause which the experiment had left open, if they do.
+    pub(super) fn fix_confirms(&self) -> Option<String> {
+        let id = self.fix?.confirmed()?;
+        let finding = self.findings().find(|finding| finding.rule == id && !finding.is_observation());
+        let symptom = finding.map_or_else(|| ".".to_owned(), |one| format!(": {}", sentence(&one.symptom)));
+        Some(format!(
+            "Confirmed ({id}) by the rounds of the fix; the experiment alone had left it open{symptom}"
+        ))
     }
 
     fn harm(&self, remedy: &Remedy) -> Vec<String> {
@@ -144,7 +220,10 @@ impl Diagnosis<'_> {
                 .find(|cell| cell.index == index)
                 .map_or_else(String::new, h2lab_model::scenario::Cell::label)
         };
-        let words = |harm: &Harm| format!("{} of {} ({} ×)", harm.what, label(harm.cell), ratio(harm.ratio));
+        let words = |harm: &Harm| {
+            let [low, high] = harm.interval.map(ratio);
+            format!("{} of {} ({} ×, {low}–{high})", harm.what, label(harm.cell), ratio(harm.ratio))
+        };
         remedy.harm.iter().map(words).collect()
     }
 
@@ -177,9 +256,7 @@ impl Diagnosis<'_> {
             document.cause = cause.as_ref().map(|(id, _)| id.clone());
             (document.diff, document.files) = (Some(diff.clone()), files.clone());
             if let Some(remedy) = remedy {
-                let numbers = |effect: h2lab_analysis::experiment::Effect| {
-                    [effect.ratio, effect.low, effect.high].map(rounded)
-                };
+                let numbers = |effect: Effect| [effect.ratio, effect.low, effect.high].map(rounded);
                 (document.before, document.after) = (remedy.before.map(numbers), remedy.after.map(numbers));
                 document.effect = Some(numbers(remedy.effect));
                 document.closed = remedy.closed.map(|closed| closed.map(rounded));

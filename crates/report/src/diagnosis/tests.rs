@@ -1,12 +1,13 @@
 //! What a diagnosis says of an experiment.
 
 mod fixes;
+mod hop;
 
 use super::remedy::Fixing;
 use super::*;
 use crate::testing::Fixture;
 use h2lab_analysis::diagnose::{CAUSES, Status};
-use h2lab_analysis::experiment::{Hop, Remedy};
+use h2lab_analysis::experiment::{Harm, Hop, Remedy};
 use h2lab_analysis::stats::{ErrorCount, Latency, Silence};
 use h2lab_model::Fix;
 use h2lab_model::experiment::ServerSetting;
@@ -19,17 +20,17 @@ const TOOK: Option<Duration> = Some(Duration::from_millis(61_500));
 
 fn trial(knob: Knob, outcome: Outcome, ratio: f64) -> Trial {
     let effect = Effect { ratio, low: ratio * 0.9, high: ratio * 1.1, before: 0.12, after: 0.12 / ratio };
-    Trial { knob, cell: 9, rounds: 3, effect: Some(effect), outcome, closes: Some(0.88) }
+    Trial { knob, cell: 9, rounds: 3, effect: Some(effect), outcome, closes: Some([0.88, 0.8, 0.96]) }
 }
 
 pub fn experiment(fixture: &Fixture) -> Experiment {
     Experiment {
         verdict: fixture.analysis.verdicts.iter().find(|one| one.cell == fixture.findings[0].cell).cloned(),
         direct: None,
-        hop: Some(Hop {
+        hops: vec![Hop {
             protocols: [Protocol::H1, Protocol::H1s],
             medians: Ok([50, 60].map(Duration::from_millis)),
-        }),
+        }],
         metric: Metric::Response(h2lab_analysis::stats::Tail::P99),
         untried: 0,
         trials: vec![
@@ -147,9 +148,60 @@ fn a_run_that_ended_with_its_server_was_not_interrupted() {
     );
     let why = "connection refused".to_owned();
     fixture.analysis.cells[0].state = CellState::Failed { why, how: Failed::ServerEnded };
-    let said = text(&experiment, &fixture);
-    assert!(said.contains("The server ended: ") && !said.contains("nterrupted"), "{said}");
-    assert!(said.contains("No change was tried: the server had ended before."), "{said}");
+    let said = text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ");
+    // A server that hangs has not ended.
+    let gone = "The server stopped answering (connection refused): this is what";
+    assert!(said.contains(gone) && !said.contains("nterrupted"), "{said}");
+    assert!(said.contains("No change was tried: the server had stopped answering before."), "{said}");
+}
+
+#[test]
+fn an_invalid_first_run_of_a_client_does_not_void_what_its_experiment_shows() {
+    let mut fixture = Fixture::new();
+    let mut experiment = experiment(&fixture);
+    (experiment.verdict, experiment.hops, experiment.metric) = (None, Vec::new(), Metric::Run);
+    let subject = fixture.findings[0].cell;
+    let cell = fixture.analysis.cells.iter_mut().find(|cell| cell.cell.index == subject).unwrap();
+    cell.state = CellState::Invalid { reasons: vec!["the link was late".to_owned()] };
+    let of = |experiment: &Experiment| {
+        let diagnosis =
+            Diagnosis { unread: Some(0), is_via: false, ..diagnosis(&fixture, experiment, subject) };
+        let invocation = &diagnosis.sarif()["runs"][0]["invocations"][0];
+        let is_successful = invocation["executionSuccessful"] == true;
+        (diagnosis.answer(), diagnosis.junit(), is_successful)
+    };
+    let (answer, junit, is_successful) = of(&experiment);
+    assert!(answer[0].starts_with("Confirmed (LOSS101)"), "{answer:?}");
+    let last =
+        "The first run is no valid measurement (the link was late); the experiment compares later runs.";
+    assert!(answer.iter().any(|sentence| sentence == last), "{answer:?}");
+    assert!(junit.contains("errors=\"0\"") && !junit.contains("<error"), "{junit}");
+    assert!(junit.contains("<skipped message=\"the link was late\"/>"), "{junit}");
+    assert!(is_successful);
+    // Without a change that helps it is all that is known.
+    experiment.trials.remove(0);
+    let (answer, junit, is_successful) = of(&experiment);
+    assert!(!answer.join(" ").contains("later runs") && junit.contains("<error"), "{answer:?} {junit}");
+    assert!(!is_successful);
+}
+
+#[test]
+fn a_void_change_was_not_judged() {
+    let fixture = Fixture::new();
+    let subject = fixture.findings[0].cell;
+    let said = |outcomes: &[Outcome]| {
+        let trials = outcomes.iter().map(|outcome| trial(Knob::NoPush, outcome.clone(), 1.0)).collect();
+        let experiment = Experiment { trials, ..experiment(&fixture) };
+        diagnosis(&fixture, &experiment, subject).answer().join(" ")
+    };
+    let void = || Outcome::Void("the client failed".to_owned());
+    assert!(said(&[void()]).contains("The one change that was tried could not be judged: the client f"));
+    assert!(said(&[Outcome::Refuted]).contains("The one change that was tried was not shown to help."));
+    assert!(said(&[void(), void()]).contains("None of 2 changes could be judged; the first: the client "));
+    let some = said(&[void(), Outcome::Undecided]);
+    assert!(some.contains("None of 2 changes was shown to help; 1 of them could not be judged."), "{some}");
+    let none = said(&[Outcome::Refuted, Outcome::Undecided]);
+    assert!(none.contains("None of 2 changes was shown to help.") && !none.contains("judged"), "{none}");
 }
 
 #[test]
@@ -193,74 +245,6 @@ fn failures_and_pauses_are_told_by_protocol() {
 }
 
 #[test]
-fn a_server_without_the_difference_leaves_the_proxy() {
-    let fixture = Fixture::new();
-    let verdict = |is_wanted: fn(&CellVerdict) -> bool| {
-        fixture.analysis.verdicts.iter().find(|one| is_wanted(one)).cloned().expect("the fixture has one")
-    };
-    let slower = verdict(|one| matches!(one.conclusion, Conclusion::Slower | Conclusion::Unstable { .. }));
-    let alike = verdict(CellVerdict::is_no_slower);
-    let said = |via: &CellVerdict, direct: &CellVerdict| {
-        let mut experiment = experiment(&fixture);
-        (experiment.verdict, experiment.direct) = (Some(via.clone()), Some(direct.clone()));
-        experiment.hop = None;
-        text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    assert!(said(&slower, &alike).contains("the difference arises at the proxy"));
-    assert!(said(&slower, &slower).contains("it is so without the proxy as well"));
-    assert!(said(&alike, &slower).contains("clients of the proxy do not notice"));
-    let stuck = CellVerdict { conclusion: Conclusion::BothUnstable, ..slower.clone() };
-    assert!(said(&stuck, &alike).contains("does not carry this load in either protocol"));
-    assert!(said(&alike, &alike).contains("have no protocol in common"));
-}
-
-#[test]
-fn a_proxy_with_most_of_the_time_is_named_though_the_server_itself_is_open() {
-    let fixture = Fixture::new();
-    let verdict = |is_wanted: fn(&CellVerdict) -> bool| {
-        fixture.analysis.verdicts.iter().find(|one| is_wanted(one)).cloned().expect("the fixture has one")
-    };
-    let open = CellVerdict {
-        median_conclusion: Some(Conclusion::Slower),
-        ..verdict(|one| one.is_no_slower() && !one.is_slower())
-    };
-    let said = |medians: [u64; 2], protocol: Protocol| {
-        let medians = Ok(medians.map(Duration::from_millis));
-        let experiment = Experiment {
-            verdict: Some(verdict(CellVerdict::is_slower)),
-            direct: Some(open.clone()),
-            hop: Some(Hop { protocols: [protocol; 2], medians }),
-            ..experiment(&fixture)
-        };
-        text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    let named = "but most of the time arises at the proxy";
-    assert!(said([2, 14], Protocol::H2).contains(named));
-    for said in [said([2, 4], Protocol::H2), said([2, 14], Protocol::H1)] {
-        assert!(said.contains("nothing is known of where") && !said.contains(named), "{said}");
-    }
-}
-
-#[test]
-fn a_server_that_speaks_http1_alone_is_compared_by_its_medians() {
-    let fixture = Fixture::new();
-    let said = |medians: Result<[u64; 2], String>| {
-        let hop = Hop {
-            protocols: [Protocol::H1, Protocol::H1s],
-            medians: medians.map(|both| both.map(Duration::from_millis)),
-        };
-        let experiment = Experiment { hop: Some(hop), ..experiment(&fixture) };
-        text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    let at_server = said(Ok([50, 60]));
-    assert!(at_server.contains("The server itself speaks h1 alone: HTTP/2 ends at the proxy"), "{at_server}");
-    assert!(at_server.contains("83 % of it arises at the server itself"), "{at_server}");
-    assert!(said(Ok([6, 60])).contains("90 % of it arises at the proxy"));
-    assert!(said(Ok([60, 60])).contains("the proxy adds nothing to it"));
-    assert!(said(Err("it was late".to_owned())).contains("is not known: it was late."));
-}
-
-#[test]
 fn the_document_has_what_the_page_has() {
     let fixture = Fixture::new();
     let experiment = experiment(&fixture);
@@ -280,6 +264,8 @@ fn the_document_has_what_the_page_has() {
     let outcomes: Vec<&str> = document.trials.iter().map(|trial| trial.outcome.as_str()).collect();
     assert_eq!(outcomes, ["confirmed", "refuted", "undecided", "void"]);
     assert_eq!(document.trials[3].why.as_deref(), Some("9 of 10 requests failed"));
+    let closes = (document.trials[0].closes, document.trials[0].closes_interval);
+    assert_eq!(closes, (Some(0.88), Some([0.8, 0.96])));
     assert_eq!(document.findings.len(), 1);
     let causes: Vec<(&str, &str)> =
         document.causes.iter().map(|cause| (cause.id.as_str(), cause.confidence.as_str())).collect();
@@ -322,7 +308,7 @@ fn on_a_narrow_terminal_each_change_is_a_block_of_lines() {
 fn of_a_client_all_findings_are_told_with_what_was_seen_and_nothing_of_another_protocol() {
     let fixture = Fixture::new();
     let mut experiment = experiment(&fixture);
-    (experiment.verdict, experiment.hop, experiment.metric) = (None, None, Metric::Run);
+    (experiment.verdict, experiment.hops, experiment.metric) = (None, Vec::new(), Metric::Run);
     let other = fixture.analysis.cells[0].cell.index;
     assert_ne!(fixture.findings[0].cell, other, "the finding is about another of its cells");
     let of = |unread: Option<u64>| {
@@ -378,14 +364,15 @@ fn a_fix_that_closes_more_than_all_of_a_difference_closes_all_of_it() {
     let fixture = Fixture::new();
     let experiment = experiment(&fixture);
     let effect = |ratio: f64| Effect { ratio, low: ratio * 0.9, high: ratio * 1.1, before: 10.0, after: 5.0 };
-    let says = |closed| {
+    let says_of = |closed, harm| {
         let remedy = Remedy {
             metric: Metric::Median,
             before: Some(effect(1.2)),
             after: Some(effect(0.5)),
             effect: effect(2.4),
+            outcome: Outcome::Confirmed,
             closed: Some(closed),
-            harm: Vec::new(),
+            harm,
             rounds: 4,
             doubt: None,
         };
@@ -398,10 +385,24 @@ fn a_fix_that_closes_more_than_all_of_a_difference_closes_all_of_it() {
         };
         Diagnosis { fix: Some(&fix), ..diagnosis(&fixture, &experiment, 1) }.fix_says().join("\n")
     };
+    let says = |closed| says_of(closed, Vec::new());
     let all = says([6.38, 4.0, 9.0]);
     assert!(all.contains("closes all of the difference (at least 100 %") && !all.contains("638"), "{all}");
     let part = says([0.88, 0.8, 0.96]);
     assert!(part.contains("closes 88 % of the difference (95 % interval 80 to 96 %)"), "{part}");
+    assert!(part.contains("Nothing was shown to be worse by 10 % or more"), "{part}");
+    let harm = Harm { cell: 0, what: "CPU per request", ratio: 1.5, interval: [1.25, 1.75] };
+    let worse = says_of([0.88, 0.8, 0.96], vec![harm]);
+    assert!(worse.contains("CPU per request of ") && worse.contains(" (1.50 ×, 1.25–1.75)."), "{worse}");
+    let unfinished = Fixing::Made {
+        words: "nginx: x".to_owned(),
+        cause: None,
+        remedy: None,
+        diff: String::new(),
+        files: Vec::new(),
+    };
+    let open = Diagnosis { fix: Some(&unfinished), ..diagnosis(&fixture, &experiment, 1) }.fix_says();
+    assert!(open[0].starts_with("Fix nginx: x: undecided, since not all of its rounds were"), "{open:?}");
 }
 
 #[test]
@@ -553,11 +554,17 @@ fn the_findings_of_a_run_without_an_experiment_are_for_review_and_name_their_cel
     let result = &log["runs"][0]["results"][0];
     assert_eq!((&result["kind"], &result["ruleId"]), (&"review".into(), &"LOSS101".into()));
     assert_eq!(log["runs"][0]["tool"]["driver"]["rules"][0]["id"], "LOSS101");
-    assert_eq!(result["properties"]["cell"], fixture.findings[0].label.as_str());
+    assert_eq!(result["properties"]["cell"], "h2c × 1 at 3% loss");
     let uri = &result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"];
     assert_eq!(*uri, "origin");
     let junit = junit_of_findings(&fixture.report());
     assert!(junit.contains("tests=\"1\" failures=\"0\"") && junit.contains("not confirmed"), "{junit}");
+    // Cells of one label have conditions of their own, or servers.
+    assert!(junit.contains("tcp-head-of-line-blocking: h2c × 1 at 3% loss\""), "{junit}");
+    assert!(junit.contains("<testsuites name=\"h2lab diagnose: a run of compare\""), "{junit}");
+    fixture.run.command = ["h2lab", "diagnose", "a.pcap"].map(str::to_owned).to_vec();
+    let junit = junit_of_findings(&fixture.report());
+    assert!(junit.contains("<testsuites name=\"h2lab diagnose a.pcap\""), "{junit}");
     fixture.findings[0].explains = Some(0.0);
     assert_eq!(sarif_of_findings(&fixture.report())["runs"][0]["results"], serde_json::json!([]));
     let none = junit_of_findings(&fixture.report());
@@ -731,6 +738,9 @@ fn an_experiment_that_no_flag_of_compare_repeats_is_repeated_by_the_same_command
     assert_eq!(repeated(&fixture, &of_server, &compare), format!("{whole} --seed 42"));
     fixture.run.command.push("--seed=7".to_owned());
     assert_eq!(repeated(&fixture, &of_server, &compare), format!("{whole} --seed=7"));
+    fixture.run.command.extend(words("-d|(not kept)"));
+    fixture.run.repetitions.iter_mut().for_each(|one| one.cell.work.body_bytes = 70_000);
+    assert_eq!(repeated(&fixture, &of_server, &compare), format!("{whole} --seed=7 --body-bytes 70000"));
     let untried = Experiment { trials: Vec::new(), ..experiment };
     assert_eq!(diagnosis(&fixture, &untried, subject).document().repeat, None);
 }

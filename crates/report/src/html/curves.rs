@@ -2,8 +2,9 @@
 
 use super::axis::{PlotArea, Scale, Unit};
 use super::form::{Form, both, short};
-use super::svg::{Anchor, Svg};
+use super::svg::{Anchor, Svg, escape};
 use super::ways::{Way, Ways, legend};
+use crate::format::plural;
 use h2lab_analysis::stats::{CellState, CellSummary};
 use h2lab_base::units::millis_f64;
 
@@ -11,6 +12,8 @@ use h2lab_base::units::millis_f64;
 const POINTS: u32 = 90;
 /// A curve ends where fewer than this many requests are above: beyond, it would draw single requests.
 const ABOVE: f64 = 6.0;
+/// The share at which a curve begins: the median.
+const FIRST: f64 = 0.5;
 
 /// A curve: a cell, how it looks, its name and what else the legend says.
 pub(super) struct Curve<'a> {
@@ -20,19 +23,38 @@ pub(super) struct Curve<'a> {
     pub more: String,
 }
 
-/// The curves of one group.
+/// The curves of one group. A cell of which only a point would be drawn is left out: the table has its figures.
 pub(super) fn draw(group: &[&CellSummary], ways: &Ways, heading: &str) -> String {
+    let is_short = |summary: &&CellSummary| !summary.response.is_empty() && last(summary) <= FIRST;
+    let (short_of, group): (Vec<&CellSummary>, Vec<&CellSummary>) = group.iter().copied().partition(is_short);
+    let note = left_out(&short_of);
+    if !short_of.is_empty() && group.iter().all(|summary| summary.response.is_empty()) {
+        return note;
+    }
     let state = |summary: &CellSummary| match summary.state {
         CellState::Ok => String::new(),
         _ => summary.state.name().to_owned(),
     };
-    let curves = group.iter().map(|&summary| Curve {
+    let curves = group.into_iter().map(|summary| Curve {
         summary,
         way: ways.way(summary),
         name: short(&summary.label),
         more: state(summary),
     });
-    draw_named(&curves.collect::<Vec<_>>(), heading)
+    draw_named(&curves.collect::<Vec<_>>(), heading) + &note
+}
+
+/// Which cells are left out, and why; empty if none is.
+fn left_out(cells: &[&CellSummary]) -> String {
+    if cells.is_empty() {
+        return String::new();
+    }
+    let few = |summary: &&CellSummary| {
+        let answered = plural(summary.response.n(), "request");
+        escape(&format!("{} (answered: {answered})", short(&summary.label)))
+    };
+    let names = cells.iter().map(few).collect::<Vec<_>>().join(", ");
+    format!("<p class=\"note\">Too few requests for a curve of percentiles: {names}.</p>")
 }
 
 /// The curves with their legend.
@@ -74,7 +96,7 @@ fn picture(drawn: &[&Curve<'_>], heading: &str, form: Form) -> String {
 
 /// The share at which a cell's curve ends.
 fn last(summary: &CellSummary) -> f64 {
-    (1.0 - ABOVE / summary.response.n() as f64).clamp(0.5, 0.999)
+    (1.0 - ABOVE / summary.response.n() as f64).clamp(FIRST, 0.999)
 }
 
 fn one(svg: &mut Svg, frame: &PlotArea, unit: Unit, curve: &Curve<'_>) {
@@ -89,5 +111,37 @@ fn one(svg: &mut Svg, frame: &PlotArea, unit: Unit, curve: &Curve<'_>) {
     for share in [0.5, 0.9, 0.95, 0.99, 0.999].into_iter().filter(|&share| share <= end) {
         let note = format!("{name}: p{} {}", (share * 1000.0).round() / 10.0, unit.text(millis(share)));
         svg.shape(&format!("dot {}", way.class()), way.shape(), (at(share), 4.0), &note);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
+    use h2lab_model::workload::Protocol;
+
+    #[test]
+    fn a_cell_of_which_only_its_median_would_be_drawn_is_named_instead() {
+        let of = |n: usize| {
+            let mut record = one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN);
+            let mut samples = record.samples.edit();
+            samples.retain(|sample| sample.measured);
+            samples.truncate(n);
+            drop(samples);
+            let summary = CellSummary::of(&[&record]);
+            assert_eq!(summary.response.n(), n as u64);
+            summary
+        };
+        let [few, enough] = [12, 13].map(of);
+        let drawn = |group: &[&CellSummary]| draw(group, &Ways::default(), "RTT 25ms");
+        let note = format!(
+            "<p class=\"note\">Too few requests for a curve of percentiles: {} (answered: 12 requests).</p>",
+            few.label
+        );
+        assert_eq!(drawn(&[&few]), note);
+        let both = drawn(&[&few, &enough]);
+        assert!(both.contains("<svg") && both.ends_with(&note), "{both}");
+        let one = drawn(&[&enough]);
+        assert!(one.contains("<svg") && !one.contains("Too few requests"), "{one}");
     }
 }

@@ -137,8 +137,10 @@ mod tests {
         });
         let page = fleet_page(&record);
         assert_sound(&page);
-        let fix = |text: &str| format!("\n<br><b>Fix:</b> client: {text}");
-        let lines = [fix("-w 16M - a larger window"), fix("-c 2 - two")].concat();
+        let fix = |flag: &str, rest: &str| {
+            format!("\n<br><b>Fix:</b> client: <span class=\"whole\">{flag}</span> {rest}")
+        };
+        let lines = [fix("-w", "16M - a larger window"), fix("-c", "2 - two")].concat();
         assert!(page.contains(&format!("its window is small.{lines}\n</li>")), "{page}");
     }
 

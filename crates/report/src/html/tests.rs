@@ -220,10 +220,19 @@ fn a_study_has_its_tables_first_and_its_verdicts_folded() {
 }
 
 #[test]
+fn each_figure_of_a_condition_has_the_title_of_its_column_for_narrow_screens() {
+    let page = page();
+    let (_, figures) = page.split_once("<th scope=\"row\">h1</th>").expect("a row of h1");
+    assert!(figures.starts_with("<td data-title=\"offered &#x2f;s\">"), "{}", &figures[..80]);
+}
+
+#[test]
 fn the_command_and_a_citation_are_at_the_end() {
     let page = page();
     let end = page.split("id=\"repeat\"").nth(1).unwrap();
-    assert!(end.contains("h2lab compare --seed 42") && end.contains("20260131T120000Z-42, seed 42"), "{end}");
+    for words in ["h2lab compare <span class=\"whole\">--seed</span> 42", "20260131T120000Z-42, seed 42"] {
+        assert!(end.contains(words), "{words}: {end}");
+    }
 }
 
 #[test]
@@ -343,4 +352,20 @@ fn a_run_that_was_interrupted_is_cited_as_partial_with_what_there_is_of_it() {
 fn the_page_stays_small_whatever_was_measured() {
     let small = page().len();
     assert!(small < 600_000, "{small}");
+}
+
+#[test]
+fn a_fix_is_code_and_one_in_words_has_only_its_flag_as_code() {
+    let mut fixture = Fixture::new();
+    let fix = h2lab_model::Fix::new("h2lab", "a larger `--limit`", "the server has one");
+    fixture.findings[0].fixes.push(fix);
+    fixture.findings[0].confirm = "change it, and run `h2lab` again".to_owned();
+    let page = html(&[fixture.report()]);
+    for words in [
+        "<b>Fix</b> (client): <code>connections = 16</code> –",
+        "<b>Fix</b> (h2lab): a larger <code><span class=\"whole\">--limit</span></code> –",
+        "<b>Confirm:</b> change it, and run <code>h2lab</code> again ·",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
 }

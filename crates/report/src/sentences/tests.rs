@@ -260,3 +260,16 @@ fn what_findings_leave_is_told_of_each_cell_whose_difference_they_divide() {
     fixture.findings[3].explains = Some(0.75);
     assert_eq!(unexplained(&fixture.report()), [(5, 0.25), (2, 0.25)]);
 }
+
+#[test]
+fn that_a_few_requests_have_no_tail_is_told_of_a_cell_that_is_alone_too() {
+    use h2lab_analysis::stats::Latency;
+    let of = |n: u64| {
+        let mut fixture = Fixture::new();
+        fixture.analysis.cells.truncate(1);
+        fixture.analysis.cells[0].response = Latency::new((1..=n).map(Duration::from_millis));
+        missing_tails(&fixture.report())
+    };
+    assert_eq!(of(FEW - 1).as_deref(), Some("A p95 or p99 is printed only of 20 or more requests."));
+    assert_eq!([of(0), of(FEW)], [None, None]);
+}

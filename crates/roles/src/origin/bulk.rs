@@ -287,6 +287,8 @@ pub enum OriginContent {
     /// The paths of [`super::handler`], which do what tests and comparisons need.
     #[default]
     Paths,
+    /// The same, and what `/` answers at all other paths: in the place of a server whose paths are not known.
+    AnyPath,
     /// Files.
     Bulk(Arc<Bulk>),
 }
@@ -296,6 +298,7 @@ impl OriginContent {
     pub fn route(&self, now: Time, head: &RequestHead<'_>) -> ResponsePlan {
         match self {
             Self::Paths => super::handler::route(now, head),
+            Self::AnyPath => super::handler::route_any(now, head),
             Self::Bulk(bulk) => bulk.route(now, head),
         }
     }

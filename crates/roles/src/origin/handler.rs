@@ -15,17 +15,31 @@ const INDEX_BYTES: u64 = 1024;
 
 /// The response to a request. `now` is when its head was complete.
 pub fn route(now: Time, head: &RequestHead<'_>) -> ResponsePlan {
+    known(now, head).unwrap_or_else(|| not_found(now))
+}
+
+/// The same, with what `/` answers at every path that is none of these: for an origin in the place of a server whose
+/// paths are not known.
+pub fn route_any(now: Time, head: &RequestHead<'_>) -> ResponsePlan {
+    known(now, head).unwrap_or_else(|| {
+        // 200 to a CONNECT would begin a tunnel.
+        if head.method == b"CONNECT" { not_found(now) } else { ResponsePlan::filler(now, INDEX_BYTES) }
+    })
+}
+
+/// The response at a path of ours; `None` at any other path.
+fn known(now: Time, head: &RequestHead<'_>) -> Option<ResponsePlan> {
     let Ok(target) = std::str::from_utf8(head.path) else {
-        return ResponsePlan::text(now, 400, "the path is not UTF-8\n");
+        return Some(ResponsePlan::text(now, 400, "the path is not UTF-8\n"));
     };
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let mut segments = path.trim_matches('/').split('/');
     let (first, argument) = (segments.next().unwrap_or(""), segments.next());
     if segments.next().is_some() {
-        return not_found(now);
+        return None;
     }
     if head.method == b"CONNECT" {
-        return connect(now, head, first);
+        return Some(connect(now, head, first));
     }
     let planned = match (first, argument) {
         ("*", None) if head.method == b"OPTIONS" => Some(ResponsePlan::text(now, 200, "")),
@@ -47,9 +61,10 @@ pub fn route(now: Time, head: &RequestHead<'_>) -> ResponsePlan {
         ("early", None) => early::plan(now, query, head.authority, early::EARLY),
         ("push", None) => early::plan(now, query, head.authority, early::PUSH),
         ("stall", None) => Some(stall(now, query)),
-        _ => return not_found(now),
+        _ => return None,
     };
-    planned.unwrap_or_else(|| ResponsePlan::text(now, 400, "the path's argument is not a number in range\n"))
+    let refused = || ResponsePlan::text(now, 400, "the path's argument is not a number in range\n");
+    Some(planned.unwrap_or_else(refused))
 }
 
 /// A tunnel to ourselves, for any protocol, on the echo paths. Without a protocol CONNECT means a proxy (RFC 9110 §9.3.6), which
@@ -273,5 +288,29 @@ mod tests {
     fn unknown_paths_say_which_there_are() {
         assert_eq!(plan("/nope").status, 404);
         assert_eq!(plan("/bytes/1/2").status, 404);
+    }
+
+    #[test]
+    fn in_the_place_of_another_server_unknown_paths_answer_as_the_root_does() {
+        let answer = |method: &str, path: &str| {
+            let head = RequestHead {
+                method: method.as_bytes(),
+                scheme: b"http",
+                authority: b"server",
+                path: path.as_bytes(),
+                protocol: b"",
+                is_http10: false,
+                fields: Fields::default(),
+            };
+            let plan = route_any(Time::ZERO, &head);
+            (plan.status, plan.body.length())
+        };
+        for path in ["/", "/api", "/api?x=1", "/api/users/7", "/bytes"] {
+            assert_eq!(answer("GET", path), (200, 1024), "{path}");
+        }
+        assert_eq!(answer("POST", "/api"), (200, 1024));
+        assert_eq!(answer("GET", "/bytes/64k"), (200, 65_536), "a path of ours stays what it is");
+        assert_eq!([answer("GET", "/status/404").0, answer("GET", "/bytes/1T").0], [404, 400]);
+        assert_eq!([answer("CONNECT", "/a/b/c").0, answer("CONNECT", "/api").0], [404, 501]);
     }
 }

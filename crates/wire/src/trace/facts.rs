@@ -126,7 +126,8 @@ pub struct ServerEnd {
     /// Requests that had certainly reached it when it ended the connection: the same number, unless it declared none.
     pub least: u32,
     /// Requests up to the last that it had answered by then; all of them if that is not known. If several were in
-    /// flight, the one for which it ended the connection is not before this.
+    /// flight, the one for which it ended the connection is not before this; all but the last if it certainly ended it
+    /// for that.
     pub answered: u32,
     /// For how long the last of them had been answered by then; zero if it had not been, or is not known. If the server
     /// does not declare the last: for how long no new one can have reached it.

@@ -100,14 +100,13 @@ pub(super) const HOST107: CauseMeta = CauseMeta {
     id: "HOST107",
     name: "slow-disk",
     summary: "A disk is slower than the path, and the transfer waits for it",
-    status: Status::Page(
-        "time in reads and writes of files: `bulk` measures it at its own ends and names it as the limit; of other programs no record has it",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &super::host107_slow_disk::SlowDisk },
     since: "0.1.0",
     page: include_str!("host107_slow_disk/page.md"),
     checks: &[],
     waits: &[CauseKind::Server],
     limits: &[BindingKind::Disk],
-    supersedes: &[],
+    // Its handler is slow because it waits for the disk.
+    supersedes: &["HOST106"],
     knob: "disk",
 };

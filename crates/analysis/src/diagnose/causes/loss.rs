@@ -59,7 +59,7 @@ pub(super) const LOSS103: CauseMeta = CauseMeta {
 pub(super) const LOSS104: CauseMeta = CauseMeta {
     id: "LOSS104",
     name: "nagle-delayed-ack",
-    summary: "Nagle's algorithm waits for a delayed ACK: 40 ms per small request",
+    summary: "Nagle's algorithm waits for an ACK: a round trip, or 40 ms more",
     status: Status::Rule { status: RuleStatus::Preview, rule: &NagleDelayedAck },
     since: "0.1.0",
     page: include_str!("loss104_nagle_delayed_ack/page.md"),

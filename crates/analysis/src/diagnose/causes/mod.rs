@@ -29,6 +29,7 @@ mod host;
 mod host102_load_generator;
 mod host105_server_cpu;
 mod host106_slow_handler;
+mod host107_slow_disk;
 mod hpack;
 mod hpack101_header_compression;
 mod limit;

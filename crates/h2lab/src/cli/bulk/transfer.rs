@@ -191,7 +191,7 @@ impl TransferArgs {
         if files.iter().any(|file| file.is_resumable() && file.outcome().is_some_and(Result::is_err)) {
             say!("note: the bytes received are kept; the same command resumes the transfer");
         }
-        if record.is_in_vain() && !record.interrupted {
+        if record.moved_nothing() && !record.interrupted {
             return Ok(Exit::Unreachable); // a time that was over before a byte moved is no success
         }
         let ended = Exit::first(files.iter().filter_map(|file| file.outcome()?.as_ref().err()).map(exit_of));

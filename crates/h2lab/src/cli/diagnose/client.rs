@@ -18,6 +18,7 @@ use clap::Args;
 use h2lab_analysis::diagnose::client::{self, Client};
 use h2lab_analysis::diagnose::passive::Captured;
 use h2lab_base::counts::plural;
+use h2lab_base::secrets::without_command_secrets;
 use h2lab_base::text::made_printable;
 use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::RunRecord;
@@ -139,7 +140,7 @@ impl DiagnoseArgs {
         if self.reach.tls.no_tls_resumption && !self.client.tls {
             return Err(Usage("--no-tls-resumption is for the server of --tls".to_owned()).into());
         }
-        if self.fail_on.is_some() && self.budget.is_zero() {
+        if self.fail_on.is_some() && self.budget().is_zero() {
             let why = "--fail-on needs an experiment, and --budget 0s allows none";
             return Err(Usage(why.to_owned()).into());
         }
@@ -162,13 +163,14 @@ impl DiagnoseArgs {
     pub(super) fn run_client(&self, words: &str, command_line: Vec<String>) -> Result<Exit> {
         self.refuse_for_client()?;
         let clock = Clock::start();
+        let shown = made_printable(&without_command_secrets(words)).into_owned();
         let folder = ScratchFolder::create("h2lab-client").context("cannot make a temporary folder")?;
         let said = folder.path().join("said");
         let ours = self.our_end()?;
         let mut runs = Runs::prepare(self, words, folder.path(), &said)?;
         if !self.quiet {
             let limit = format_duration(self.client.limit());
-            say!("the client is run, for {limit} at most: {}", made_printable(words));
+            say!("the client is run, for {limit} at most: {shown}");
         }
         // This process is the lab from here on.
         let Made { done, captured, damage, doubts } = runs.make(&ours)?;
@@ -186,8 +188,7 @@ impl DiagnoseArgs {
         notes.extend(done.captured.iter().flat_map(|captured| captured.doubts(false)));
         notes.extend(captured.notes.iter().map(ToString::to_string));
         let unread = capture::unread(&captured);
-        let mut run: RunRecord =
-            capture::run(format!("client {}", made_printable(words)), captured, command_line);
+        let mut run: RunRecord = capture::run(format!("client {shown}"), captured, command_line);
         run.seed = ours.seed;
         let in_clear = if self.client.tls { client::clear_at_tls } else { client::clear_http1 };
         notes.extend(in_clear(&run.repetitions));
@@ -293,7 +294,9 @@ fn last_lines(bytes: &[u8]) -> Vec<String> {
         // Of a line that is overwritten, such as progress, what a terminal shows at the end.
         .map(|line| line.trim_end().rsplit('\r').next().unwrap_or_default())
         .filter(|line| !is_of_trace(line))
-        .map(|line| made_printable(&line.replace('\t', "    ")).chars().take(LINE).collect::<String>())
+        // A client that logs its requests prints their credentials.
+        .map(|line| without_command_secrets(&line.replace('\t', "    ")))
+        .map(|line| made_printable(&line).chars().take(LINE).collect::<String>())
         .filter(|line| !line.is_empty())
         .collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
@@ -352,6 +355,7 @@ mod tests {
         assert_eq!(last_lines(b"1\n2\n\n3\n4\r\n5\n6\x1b\xff"), ["2", "3", "4", "5", "6\\u{1b}\u{fffd}"]);
         assert_eq!(last_lines(&[b'x'; 9_999]), ["x".repeat(LINE)]);
         assert_eq!(last_lines(b"a\tb\n"), ["a    b"]);
+        assert_eq!(last_lines(b"> cookie: a=s3cret\n> GET /?t=s3cret"), ["> cookie: ***", "> GET /?t=***"]);
         assert_eq!(last_lines(b"Speed\r\n\r 1 of 9\r 9 of 9\r\nfailed\n"), ["Speed", " 9 of 9", "failed"]);
     }
 

@@ -17,6 +17,7 @@ use h2lab_model::settings::{Peer, Role, Version};
 use h2lab_report::Fixing;
 use similar::TextDiff;
 
+use super::plan::FIX_ROUNDS;
 use crate::run::messages::Failure;
 
 /// Where changed files are kept, in the run folder.
@@ -71,7 +72,8 @@ pub(super) fn settings(
     found
 }
 
-/// The fix of the best confirmed change; if there is none, the first setting whose change was not tried or not decided.
+/// The fix of the best confirmed change; if there is none, of the settings whose change was not tried or not decided the one that
+/// looks best: of those of which nothing is known, the first.
 pub(super) fn choose(experiment: &Experiment, settings: &[ServerSetting]) -> Option<(ServerSetting, bool)> {
     let of = |knob: &Knob| match knob {
         Knob::Server(setting) => Some(setting.clone()),
@@ -80,11 +82,19 @@ pub(super) fn choose(experiment: &Experiment, settings: &[ServerSetting]) -> Opt
     if let Some(setting) = experiment.confirmed().into_iter().find_map(|trial| of(&trial.knob)) {
         return Some((setting, true));
     }
-    let is_open = |setting: &&ServerSetting| {
-        let trial = experiment.trials.iter().find(|trial| of(&trial.knob).as_ref() == Some(*setting));
-        trial.is_none_or(|trial| matches!(trial.outcome, Outcome::Undecided | Outcome::Void(_)))
-    };
-    settings.iter().find(is_open).map(|setting| (setting.clone(), false))
+    let open = settings.iter().filter_map(|setting| {
+        let trial = experiment.trials.iter().find(|trial| of(&trial.knob).as_ref() == Some(setting));
+        let looks = match trial.map(|trial| (&trial.outcome, trial.effect)) {
+            Some((Outcome::Undecided, Some(effect))) => effect.ratio,
+            // Nothing is known of its effect.
+            None | Some((Outcome::Undecided | Outcome::Void(_), _)) => 1.0,
+            Some(_) => return None,
+        };
+        Some((setting, looks))
+    });
+    let mut open: Vec<(&ServerSetting, f64)> = open.collect();
+    open.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    open.first().map(|(setting, _)| ((*setting).clone(), false))
 }
 
 /// Why settings of the product of `peer` cannot be changed in these files: the value is as large already, or the
@@ -105,6 +115,31 @@ fn refusals<'a>(peer: &Peer, offered: impl Iterator<Item = &'a Fix>, files: &[Co
 /// The text for findings without a setting.
 const NONE: &str = "no setting was found that would help";
 
+/// The rules that found something about `cell`, each once.
+fn rules_of<'a>(findings: &'a [Finding], cell: &Cell) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    for finding in findings.iter().filter(|finding| finding.cell == cell.index) {
+        if !found.contains(&finding.rule.as_str()) {
+            found.push(&finding.rule);
+        }
+    }
+    found
+}
+
+/// Why nothing is changed where HTTP/2 is no slower, whatever was found about `cell`.
+fn healthy(findings: &[Finding], cell: &Cell) -> String {
+    let found = rules_of(findings, cell);
+    let none = "HTTP/2 is no slower than the other protocol here";
+    match found[..] {
+        [] => format!("{none}, so there is nothing to fix"),
+        [first, ..] => format!(
+            "{none}, and a fix is measured by what it closes of such a difference; what was observed ({}) makes none (`h2lab explain \
+             {first}` says what can be changed)",
+            found.join(", ")
+        ),
+    }
+}
+
 /// What is reported where nothing is changed.
 pub(super) fn not_made(
     experiment: &Experiment,
@@ -116,26 +151,35 @@ pub(super) fn not_made(
     let of_cell = findings.iter().filter(|finding| finding.cell == cell.index && !finding.is_observation());
     let fixes = of_cell.flat_map(|finding| &finding.fixes);
     let refusals = own.map_or_else(Vec::new, |own| refusals(&peer(run, cell), fixes, &own.files));
-    let lines: Vec<String> = findings
+    let left: Vec<&Fix> = findings
         .iter()
         .filter(|finding| finding.cell == cell.index)
         // A change that was without effect here is no advice.
         .flat_map(|finding| experiment.fixes_left(finding))
         .filter(|fix| fix.has_setting())
-        .map(|fix| format!("{}: {}", fix.product, fix.setting))
         .collect();
+    let lines: Vec<String> = left.iter().map(|fix| format!("{}: {}", fix.product, fix.setting)).collect();
+    // The client of `--again` is as that of the run, unless flags say otherwise.
+    let is_of_client = |fix: &&Fix| fix.wish.is_some_and(|wish| wish.role == Role::Client);
+    let flags = if left.iter().any(is_of_client) { ", with the flags of the client's changes" } else { "" };
     let is_none = lines.is_empty();
     let lines = if is_none { NONE.to_owned() } else { lines.join(", ") };
     Fixing::Not(match &cell.target {
         Target::Url { .. } if is_none => format!("h2lab changes nothing on live servers, and {NONE}"),
         Target::Url { .. } => format!(
-            "h2lab changes nothing on live servers; to change by yourself: {lines}; then measure again by `h2lab diagnose --again latest`"
+            "h2lab changes nothing on live servers; to change by yourself: {lines}; then measure again by `h2lab diagnose --again latest`{flags}"
         ),
-        _ if experiment.is_healthy() => "there is nothing to fix".to_owned(),
+        _ if experiment.is_healthy() => healthy(findings, cell),
+        _ if rules_of(findings, cell).is_empty() => {
+            "nothing was found that a setting of this server could change".to_owned()
+        }
         Target::Origin | Target::Sut { .. } => {
             let refusals: String = refusals.into_iter().flat_map(|why| ["; ".to_owned(), why]).collect();
+            let by_hand = if is_none { String::new() } else { format!("; to change by yourself: {lines}") };
             format!(
-                "no finding has a setting of this server that can be changed and is not shown to be without effect{refusals}; what was found: {lines}"
+                "for what was found ({}) there is no setting of this server that h2lab can change, or its change was tried without \
+                 effect{refusals}{by_hand}",
+                rules_of(findings, cell).join(", ")
             )
         }
     })
@@ -178,10 +222,16 @@ pub(super) fn made(
     Ok(Fixing::Made {
         words: setting.words.clone(),
         cause: setting.causes.first().map(|id| (id.clone(), *is_confirmed)),
-        remedy: Remedy::of(run, again).filter(|_| !run.interrupted).map(Box::new),
+        remedy: decided(run, again),
         diff: printable(&diff),
         files,
     })
+}
+
+/// What a fix did, if all of its rounds were measured.
+fn decided(run: &RunRecord, again: &Again) -> Option<Box<Remedy>> {
+    let is_whole = |remedy: &Remedy| !run.interrupted && remedy.rounds >= FIX_ROUNDS;
+    Remedy::of(run, again).filter(is_whole).map(Box::new)
 }
 
 /// What the fix of an earlier run did; its diff and files are in that run's folder.
@@ -205,7 +255,7 @@ pub(super) fn kept(
     Fixing::Made {
         words: setting.words.clone(),
         cause: setting.causes.first().map(|id| (id.clone(), is_confirmed)),
-        remedy: Remedy::of(run, again).filter(|_| !run.interrupted).map(Box::new),
+        remedy: decided(run, again),
         diff: printable(&diff),
         files,
     }
@@ -247,6 +297,85 @@ mod tests {
     }
 
     #[test]
+    fn without_a_confirmed_change_the_fix_is_the_open_one_that_looks_best() {
+        use h2lab_analysis::experiment::{Effect, Trial};
+
+        let setting = |knob| {
+            let change = Change { knob, value: Some(128) };
+            ServerSetting { change, words: "x".to_owned(), causes: vec!["MUX101".to_owned()] }
+        };
+        let settings = [settings::Knob::MaxConcurrentStreams, settings::Knob::ConnectionWindow].map(setting);
+        let chosen = |tried: [Option<(Outcome, f64)>; 2]| {
+            let trial = |(setting, tried): (&ServerSetting, Option<(Outcome, f64)>)| {
+                let (outcome, ratio) = tried?;
+                let effect = Some(Effect { ratio, low: 0.1, high: 9.0, before: 1.0, after: ratio });
+                let knob = Knob::Server(setting.clone());
+                Some(Trial { knob, cell: 2, rounds: 1, effect, outcome, closes: None })
+            };
+            let trials = settings.iter().zip(tried).filter_map(trial).collect();
+            let experiment = Experiment { trials, ..Experiment::unmeasured() };
+            let chosen = choose(&experiment, &settings);
+            chosen.map(|(chosen, is_confirmed)| (chosen == settings[0], is_confirmed))
+        };
+        let open = |ratio| Some((Outcome::Undecided, ratio));
+        let (first, second) = (Some((true, false)), Some((false, false)));
+        assert_eq!(chosen([open(0.67), open(2.0)]), second);
+        assert_eq!(chosen([open(2.1), open(2.0)]), first);
+        assert_eq!(chosen([open(0.67), None]), second, "of the other nothing is known");
+        assert_eq!(chosen([open(1.2), None]), first);
+        assert_eq!(chosen([None, None]), first);
+        let void = Some((Outcome::Void("no response".to_owned()), 3.0));
+        assert_eq!(chosen([None, void]), first, "an unsound effect says nothing");
+        assert_eq!(chosen([Some((Outcome::Refuted, 1.1)), open(0.9)]), second);
+        assert_eq!(chosen([Some((Outcome::Refuted, 1.1)), Some((Outcome::Worse, 0.5))]), None);
+        assert_eq!(chosen([open(3.0), Some((Outcome::Confirmed, 1.5))]), Some((false, true)));
+    }
+
+    #[test]
+    fn where_http2_is_no_slower_it_is_said_why_nothing_was_made_of_what_was_found() {
+        use h2lab_model::record::testing;
+        use h2lab_model::workload::Protocol;
+
+        let cell = testing::cell(1, 0, Protocol::H2c, 1, 0.0);
+        let finding = |rule: &str, cell| Finding { rule: rule.to_owned(), cell, ..Finding::default() };
+        let other = finding("LOSS101", 0);
+        assert!(healthy(std::slice::from_ref(&other), &cell).ends_with("so there is nothing to fix"));
+        let found = [other, finding("PROXY101", 1), finding("HOST106", 1), finding("PROXY101", 1)];
+        let why = healthy(&found, &cell);
+        assert!(why.contains("observed (PROXY101, HOST106) makes none") && !why.contains("LOSS101"), "{why}");
+        assert!(why.contains("`h2lab explain PROXY101`"), "{why}");
+    }
+
+    #[test]
+    fn where_no_setting_can_be_changed_it_is_said_of_what_was_found_and_what_the_reader_can_change() {
+        use h2lab_model::record::testing;
+        use h2lab_model::workload::Protocol;
+
+        let target = Target::Sut { name: "nginx".to_owned() };
+        let cell = Cell { target, ..testing::cell(1, 0, Protocol::H2c, 1, 0.0) };
+        let said = |findings: &[Finding]| match not_made(
+            &Experiment::unmeasured(),
+            &testing::run(Vec::new()),
+            findings,
+            &cell,
+            None,
+        ) {
+            Fixing::Not(why) => why,
+            Fixing::Made { .. } => panic!("there is nothing to change"),
+        };
+        let finding = |fixes: Vec<Fix>| {
+            let rule = "PROXY101".to_owned();
+            Finding { rule, cell: 1, fixes, ..Finding::default() }
+        };
+        assert_eq!(said(&[]), "nothing was found that a setting of this server could change");
+        let without = said(&[finding(Vec::new())]);
+        assert!(without.starts_with("for what was found (PROXY101) there is no setting"), "{without}");
+        assert!(!without.contains("by yourself") && !without.contains(NONE), "{without}");
+        let with = said(&[finding(vec![Fix::new("nginx", "keepalive 32;", "why")])]);
+        assert!(with.ends_with("; to change by yourself: nginx: keepalive 32;"), "{with}");
+    }
+
+    #[test]
     fn of_a_live_server_the_lines_to_change_are_those_that_were_not_tried_without_effect() {
         use h2lab_analysis::experiment::Trial;
         use h2lab_model::record::testing;
@@ -277,9 +406,11 @@ mod tests {
         let open = said(Outcome::Undecided);
         let not_tried = "nginx: listen 443 quic, nginx: keepalive_requests 9;";
         assert!(open.contains(&format!(": client: connections = 4, {not_tried}")), "{open}");
+        assert!(open.ends_with("--again latest`, with the flags of the client's changes"), "{open}");
         for outcome in [Outcome::Refuted, Outcome::Worse] {
             let left = said(outcome);
             assert!(left.contains(&format!("to change by yourself: {not_tried}")), "{left}");
+            assert!(left.ends_with("--again latest`"), "{left}");
         }
     }
 

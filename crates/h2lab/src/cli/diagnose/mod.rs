@@ -54,8 +54,12 @@ use h2lab_net::clock::Clock;
 /// Without WHAT: the built-in origin, or --origin, behind an emulated link with 3 % loss. A URL gets as many requests per second
 /// as it carries in a short ramp, at most 50 unless -q, --concurrency or --i-own-this-host asks for more. A scenario must have one
 /// cell of HTTP/2, and at most one to compare it with; flags select them. A run folder, or a capture of packets, is read and not
-/// measured: what it shows is reported. With --sidecar and the URL of a running sidecar's admin listener, the last half minute of its
-/// connections is read. With --run, a client of yours is run against h2lab's own server.
+/// measured: what it shows is reported, and the exit code is 0, or that of a run which could not go on. With --sidecar and the URL
+/// of a running sidecar's admin listener, the last half minute of its connections is read. With --run, a client of yours is run
+/// against h2lab's own server.
+///
+/// A server of HTTP/2 alone is measured without a comparison, and changes are tried all the same, so that this is no failure. For one of
+/// HTTP/1.1 alone there is nothing to diagnose: the exit code is 3, and 2 if its --config says so.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -94,10 +98,14 @@ pub struct DiagnoseArgs {
     /// `h2lab origin` on each line.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["via", "again"])]
     config: Option<PathBuf>,
+    /// Ask the server of --config for this path, with its query [default: /]
+    #[arg(long, value_name = "PATH", requires = "config")]
+    path: Option<String>,
     /// Then change the setting that helps most in a copy of the server's configuration, and measure what that changes
     ///
-    /// Four further rounds of both protocols, with and without it, after the budget. The changed copy and the diff are in the run
-    /// folder. Nothing is changed on live servers.
+    /// Four further rounds of both protocols, with and without it, after the budget. They may take as long as the budget, or as six
+    /// rounds in which nothing is measured again; a fix that is not measured in all four by then is undecided. The changed copy and the diff
+    /// are in the run folder. Nothing is changed on live servers.
     #[arg(long, conflicts_with = "again")]
     fix: bool,
     /// The secrets of TLS in a capture, as clients write them with `SSLKEYLOGFILE`; a pcapng may have them embedded
@@ -105,9 +113,9 @@ pub struct DiagnoseArgs {
     keylog: Option<PathBuf>,
     #[command(flatten)]
     client: ClientRunArgs,
-    /// Begin no further round after this long; with 0s, a client of --run is run once and nothing is changed
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
-    budget: Duration,
+    /// Begin no further round after this long; with 0s, a client of --run is run once and nothing is changed [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    budget: Option<Duration>,
     #[command(flatten)]
     cells: CellArgs,
     #[command(flatten)]
@@ -164,8 +172,15 @@ impl What {
         }
         let url = reach::with_scheme(word);
         if !url.contains("://") {
+            let lead = if path.exists() {
+                format!("{word} is none of what can be diagnosed")
+            } else {
+                format!(
+                    "{word} does not exist as a folder or a file, and is no URL; what can be diagnosed is"
+                )
+            };
             return Err(Usage(format!(
-                "{word} is none of what can be diagnosed: a URL (it begins with http:// or https://), a run folder (`h2lab runs` \
+                "{lead}: a URL (it begins with http:// or https://), a run folder (`h2lab runs` \
                  lists them; `latest`), a capture (.pcapng, .pcap), a scenario FILE.toml, or one that ships, such as {} (`h2lab run --list`)",
                 scenarios::near(word)
             ))
@@ -175,6 +190,8 @@ impl What {
     }
 }
 
+/// The budget, unless the user gives another.
+const BUDGET: Duration = Duration::from_secs(60);
 /// Why `--i-own-this-host` is refused.
 const OWNED: &str =
     "--i-own-this-host lets diagnose search for a rate of a live server, and here the load is given";
@@ -190,6 +207,9 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     if let Some(address) = args.sidecar()? {
         return args.of_sidecar(&address, command_line);
     }
+    if args.keylog.is_some() && !matches!(what, Some(What::Capture(_))) {
+        return Err(Usage("--keylog is for a capture".to_owned()).into());
+    }
     if let Some(words) = args.client.command()? {
         return args.run_client(words, command_line);
     }
@@ -202,7 +222,6 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
             let (run, notes, unread) = capture::read(file, args.keylog.as_deref(), command_line)?;
             return args.conclude(&Concluded::of_capture(&run, notes), Some(unread));
         }
-        _ if args.keylog.is_some() => return Err(Usage("--keylog is for a capture".to_owned()).into()),
         Some(What::Run(folder)) => return args.of_run_folder(folder),
         _ => {}
     }
@@ -239,8 +258,11 @@ fn measured(
     }
     let mut base = Base::of(&scenario, args.via().as_deref())?;
     own::put_into(&mut base.cells, own.as_ref());
-    let plan = RefCell::new(Plan::new(&base, own.as_ref(), args.fix));
-    let mut next = |run: &RunRecord, is_spent: bool| plan.borrow_mut().next(run, is_spent);
+    let plan = Plan { budget: args.budget(), ..Plan::new(&base, own.as_ref(), args.fix) };
+    let plan = RefCell::new(plan);
+    let mut next = |run: &RunRecord, is_spent: bool| {
+        plan.borrow_mut().next(run, is_spent, clock.now().since(Time::ZERO))
+    };
     let servers = Servers { live: &live, own: own.as_ref() };
     let ramps = before.as_ref().and_then(|found| found.ramps.as_ref());
     let executed = args.measure(scenario, &base, servers, (command_line, ramps), &mut next)?;
@@ -289,7 +311,12 @@ fn measured(
         return Ok(Exit::Interrupted);
     }
     let exit = exit(&run, &setup)?;
-    Ok(if exit == Exit::Done { args.judged(experiment) } else { exit })
+    Ok(if exit == Exit::Done { args.judged(experiment, fix) } else { exit })
+}
+
+/// Whether a change was shown to help, by the experiment or by the rounds of a fix.
+fn is_confirmed(experiment: &Experiment, fix: Option<&Fixing>) -> bool {
+    !experiment.confirmed().is_empty() || fix.and_then(Fixing::confirmed).is_some()
 }
 
 impl DiagnoseArgs {
@@ -307,10 +334,15 @@ impl DiagnoseArgs {
         })
     }
 
-    /// The exit code of a sound experiment under `--fail-on`.
-    fn judged(&self, experiment: &Experiment) -> Exit {
-        let is_confirmed = self.fail_on == Some(FailOn::Confirmed) && !experiment.confirmed().is_empty();
-        if is_confirmed { Exit::CheckFailed } else { Exit::Done }
+    /// After how long no further round begins.
+    fn budget(&self) -> Duration {
+        self.budget.unwrap_or(BUDGET)
+    }
+
+    /// The exit code of a sound experiment, and of the rounds of a fix, under `--fail-on`.
+    fn judged(&self, experiment: &Experiment, fix: Option<&Fixing>) -> Exit {
+        let fails = self.fail_on == Some(FailOn::Confirmed) && is_confirmed(experiment, fix);
+        if fails { Exit::CheckFailed } else { Exit::Done }
     }
 
     /// The URL of the proxy.
@@ -391,9 +423,9 @@ impl DiagnoseArgs {
             super::note(&format_args!("what the ramp of the rate showed is not in the run folder: {why}"));
         }
         let context = PlanContext { live: servers.live, stop: &stop, own: servers.own };
-        let mut progress = Progress::new(self.quiet, self.budget);
+        let mut progress = Progress::new(self.quiet, self.budget());
         let clock = Clock::start();
-        let mut next = |run: &RunRecord| next(run, clock.now().since(Time::ZERO) >= self.budget);
+        let mut next = |run: &RunRecord| next(run, clock.now().since(Time::ZERO) >= self.budget());
         let executed = execute_rounds(run, &mut next, folder, &context, &mut progress);
         progress.line.clear();
         executed
@@ -474,6 +506,9 @@ fn scenario(args: &DiagnoseArgs, what: Option<&What>, own: Option<&OwnConfig>) -
             _ => lossy()?,
         };
         if let Some(own) = own {
+            if let Some(path) = &args.path {
+                scenario.work.path.clone_from(path);
+            }
             own::compare_what_it_speaks(&mut scenario, &args.cells, own)?;
         }
         return Ok((one(args.cells.applied(&scenario, false)?), Live::default()));
@@ -526,13 +561,53 @@ mod tests {
     fn a_word_that_is_nothing_is_refused_with_what_it_may_be_and_the_nearest_scenario() {
         let refused = |word: &str| What::of(word).err().unwrap().to_string();
         let why = refused("sidecar");
-        assert!(why.starts_with("sidecar is none of what can be diagnosed: a URL"), "{why}");
+        assert!(why.starts_with("sidecar does not exist as a folder or a file, and is no URL; "), "{why}");
         assert!(
             why.contains("run folder") && why.contains("such as sidecar-chaos (`h2lab run --list`)"),
             "{why}"
         );
         assert!(refused("bbr-cubic").contains("such as bbr-vs-cubic"));
+        let gone = refused("no/such/folder");
+        assert!(gone.starts_with("no/such/folder does not exist as a folder or a file"), "{gone}");
+        for kind in ["a URL (it begins with", "a run folder (", "a capture ("] {
+            assert!(gone.contains(kind), "{kind}: {gone}");
+        }
+        let there = tempfile::NamedTempFile::new().unwrap();
+        let why = refused(&there.path().display().to_string());
+        assert!(why.contains(" is none of what can be diagnosed: a URL"), "{why}");
         assert!(matches!(What::of("127.0.0.1:80"), Ok(What::Live(_))));
+    }
+
+    #[test]
+    fn the_rounds_of_a_fix_confirm_what_the_experiment_left_open() {
+        use h2lab_analysis::experiment::{Effect, Metric, Outcome, Remedy};
+
+        let experiment = Experiment::unmeasured();
+        let by_fix = |outcome: Outcome| {
+            let effect = Effect { ratio: 2.0, low: 1.9, high: 2.1, before: 1.0, after: 2.0 };
+            let remedy = Remedy {
+                metric: Metric::Served,
+                before: None,
+                after: None,
+                effect,
+                outcome,
+                closed: None,
+                harm: Vec::new(),
+                rounds: 4,
+                doubt: None,
+            };
+            let made = Fixing::Made {
+                words: "x".to_owned(),
+                cause: Some(("MUX101".to_owned(), false)),
+                remedy: Some(Box::new(remedy)),
+                diff: String::new(),
+                files: Vec::new(),
+            };
+            is_confirmed(&experiment, Some(&made))
+        };
+        assert!(by_fix(Outcome::Confirmed) && !by_fix(Outcome::Undecided));
+        assert!(!is_confirmed(&experiment, Some(&Fixing::Not(String::new()))));
+        assert!(!is_confirmed(&experiment, None));
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Which cells an experiment measures, and when.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use h2lab_analysis::experiment::{Again, Experiment, FIRST_ROUNDS, Setup, is_worth_trying, suspicion};
 use h2lab_analysis::stats::CellState;
 use h2lab_analysis::{diagnose, stats};
+use h2lab_base::units::Time;
 use h2lab_lab::sut::OwnConfig;
 use h2lab_model::experiment::{Knob, ServerSetting};
 use h2lab_model::record::RunRecord;
@@ -16,7 +19,11 @@ use crate::cli::exit::Usage;
 /// Rounds of both protocols without a change.
 pub(super) const AGAIN: u32 = 4;
 /// Rounds of a fix, each with and without it.
-const FIX_ROUNDS: u32 = 4;
+pub(super) const FIX_ROUNDS: u32 = 4;
+/// They may take as long as this many rounds in which nothing is measured again, and the budget in any case.
+const FIX_TIME: u32 = 6;
+/// What starting and ending the programs of a repetition takes beside its work.
+const STARTS: Duration = Duration::from_secs(1);
 
 /// The cells without a change: the subject, and the same work over another protocol.
 pub(super) struct Base {
@@ -28,8 +35,8 @@ pub(super) struct Base {
     pub direct: Option<[u32; 2]>,
     /// All that is measured at the server itself.
     pub others: Vec<u32>,
-    /// A cell at the server itself and one through the proxy, of like protocols.
-    pub hop: Option<[u32; 2]>,
+    /// Cells at the server itself and through the proxy, of like protocols.
+    pub hops: Vec<[u32; 2]>,
 }
 
 impl Base {
@@ -47,9 +54,9 @@ impl Base {
             Ok((subject, Some(twin))) => Some([twin, subject]),
             _ => None,
         };
-        let hop = via.and_then(|_| Setup::hop(&others, &examined));
+        let hops = via.map_or_else(Vec::new, |_| Setup::hops(&others, &examined));
         let others = others.iter().map(|cell| cell.index).collect();
-        Ok(Self { cells, subject, twin, direct, others, hop })
+        Ok(Self { cells, subject, twin, direct, others, hops })
     }
 
     pub fn cell(&self, index: u32) -> Option<&Cell> {
@@ -95,21 +102,36 @@ pub(super) struct Plan<'a> {
     pub wants_fix: bool,
     /// The fix that is measured.
     pub fix: Option<Chosen>,
+    /// When its first round began, after the command.
+    pub fix_began: Option<Duration>,
+    /// How long the experiment may take.
+    pub budget: Duration,
 }
 
 impl<'a> Plan<'a> {
     /// Before the first round.
     pub fn new(base: &'a Base, own: Option<&'a OwnConfig>, wants_fix: bool) -> Self {
-        Self { base, rounds: 0, knobs: Vec::new(), own, settings: Vec::new(), wants_fix, fix: None }
+        Self {
+            base,
+            rounds: 0,
+            knobs: Vec::new(),
+            own,
+            settings: Vec::new(),
+            wants_fix,
+            fix: None,
+            fix_began: None,
+            budget: Duration::ZERO,
+        }
     }
 
     pub fn setup(&self) -> Setup {
-        let Base { subject, twin, direct, hop, .. } = *self.base;
-        Setup { subject, twin, direct, hop, knobs: self.knobs.clone() }
+        let Base { subject, twin, direct, .. } = *self.base;
+        Setup { subject, twin, direct, hops: self.base.hops.clone(), knobs: self.knobs.clone() }
     }
 
-    /// The repetitions of the next round: of the experiment until all is decided or the budget is spent, then of the fix.
-    pub fn next(&mut self, run: &RunRecord, is_spent: bool) -> Vec<Cell> {
+    /// The repetitions of the next round: of the experiment until all is decided or the budget is spent, then of the fix. `now` is
+    /// the time since the command began.
+    pub fn next(&mut self, run: &RunRecord, is_spent: bool, now: Duration) -> Vec<Cell> {
         if self.fix.is_none() {
             let cells = self.experiment(run, is_spent);
             if !cells.is_empty() || !self.wants_fix {
@@ -117,7 +139,7 @@ impl<'a> Plan<'a> {
             }
             self.fix = self.chosen(run);
         }
-        self.fix_round()
+        self.fix_round(now)
     }
 
     /// What is measured as the fix.
@@ -130,11 +152,22 @@ impl<'a> Plan<'a> {
         Some(Chosen { setting, is_confirmed, again })
     }
 
+    /// How long after the first round of a fix the last one may begin: on a busy machine many repetitions are measured again.
+    fn time_of_fix(&self) -> Duration {
+        let pair = [self.base.twin, Some(self.base.subject)].map(|index| self.base.cell(index?));
+        let once = |cell: &Cell| cell.work.phases.measure_until(Time::ZERO).since(Time::ZERO) + STARTS;
+        let both: Duration = pair.into_iter().flatten().map(once).sum();
+        // With the fix and without it.
+        self.budget.max(both * 2 * FIX_TIME)
+    }
+
     /// Both protocols without the fix and with it.
-    fn fix_round(&mut self) -> Vec<Cell> {
+    fn fix_round(&mut self, now: Duration) -> Vec<Cell> {
+        let time = self.time_of_fix();
         let Some(Chosen { setting, again, .. }) = &self.fix else { return Vec::new() };
         let round = self.rounds;
-        if round >= again.rounds.start + FIX_ROUNDS {
+        let is_late = now.saturating_sub(*self.fix_began.get_or_insert(now)) >= time;
+        if is_late || round >= again.rounds.start + FIX_ROUNDS {
             return Vec::new();
         }
         let knob = Knob::Server(setting.clone());
@@ -308,7 +341,7 @@ mod tests {
                 }
             }
             let mut plan = Plan { rounds: FIRST_ROUNDS, ..Plan::new(&base, None, false) };
-            plan.next(&run(repetitions), false).len()
+            plan.next(&run(repetitions), false, Duration::ZERO).len()
         };
         assert!(next(200) > 2, "the subject and changes");
         assert_eq!(next(404), 0);
@@ -320,7 +353,7 @@ mod tests {
 
         let mut base = base();
         for cell in &mut base.cells {
-            cell.work.phases.measure = std::time::Duration::from_secs(1);
+            cell.work.phases.measure = Duration::from_secs(1);
         }
         let subject = base.cell(base.subject).unwrap();
         let knob = Knob::Connections(4);
@@ -336,7 +369,7 @@ mod tests {
             }
             let knobs = vec![(7, knob.clone())];
             let mut plan = Plan { rounds: last, knobs, ..Plan::new(&base, None, false) };
-            plan.next(&run(repetitions), is_spent).len()
+            plan.next(&run(repetitions), is_spent, Duration::ZERO).len()
         };
         assert_eq!(next(1, false), 2, "no look before the second round");
         assert_eq!([2, 5, 7].map(|rounds| next(rounds, false)), [0; 3], "it is confirmed");
@@ -353,7 +386,7 @@ mod tests {
         let again = Again { subject: base.subject, twin: Some(twin), fixed: [7, 8], rounds: 3.. };
         let fix = Some(Chosen { setting, is_confirmed: true, again });
         let mut plan = Plan { rounds: 3, fix, ..Plan::new(&base, None, true) };
-        let rounds: Vec<Vec<Cell>> = (0..=FIX_ROUNDS).map(|_| plan.fix_round()).collect();
+        let rounds: Vec<Vec<Cell>> = (0..=FIX_ROUNDS).map(|_| plan.fix_round(Duration::ZERO)).collect();
         let order = |cells: &[Cell]| cells.iter().map(|cell| cell.index).collect::<Vec<_>>();
         assert_eq!(order(&rounds[0]), [8, 7, base.subject, twin], "round 3 runs backwards");
         assert_eq!(order(&rounds[1]), [twin, base.subject, 7, 8]);
@@ -362,6 +395,27 @@ mod tests {
         assert_eq!((&fixed.setup.changes[..], fixed.protocol), (&[change][..], without.protocol));
         assert_eq!(rounds[1][3].protocol, rounds[1][0].protocol, "the twin, too");
         assert!(without.setup.changes.is_empty());
+    }
+
+    #[test]
+    fn rounds_of_a_fix_end_when_they_take_longer_than_six_rounds_and_the_budget() {
+        let base = base();
+        let change = h2lab_model::scenario::Change { knob: settings::Knob::H2Requests, value: Some(9) };
+        let setting = ServerSetting { change, words: "x".to_owned(), causes: Vec::new() };
+        let again = Again { subject: base.subject, twin: base.twin, fixed: [7, 8], rounds: 3.. };
+        let has_second_round = |budget: Duration, after: Duration| {
+            let fix = Some(Chosen { setting: setting.clone(), is_confirmed: true, again: again.clone() });
+            let mut plan = Plan { rounds: 3, fix, budget, ..Plan::new(&base, None, true) };
+            let began = Duration::from_secs(100);
+            assert!(!plan.fix_round(began).is_empty(), "whatever the experiment took");
+            !plan.fix_round(began + after).is_empty()
+        };
+        let six = Plan::new(&base, None, true).time_of_fix();
+        assert!(six > base.cells[0].work.phases.measure * 4 * 6, "{six:?}");
+        let [hour, moment] = [Duration::from_secs(3_600), Duration::from_millis(1)];
+        assert!(has_second_round(Duration::ZERO, six.saturating_sub(moment)));
+        assert!(!has_second_round(Duration::ZERO, six));
+        assert!(has_second_round(hour, hour.saturating_sub(moment)) && !has_second_round(hour, hour));
     }
 
     #[test]
@@ -378,14 +432,16 @@ mod tests {
         };
         let [alone, h1, h2] = [at(0, Protocol::H1, "a"), at(1, Protocol::H1s, "b"), at(2, Protocol::H2, "b")];
         let base = Base::of_cells(vec![alone, h1, h2.clone()], Some("b")).unwrap();
-        assert_eq!((base.direct, base.hop), (None, Some([0, 1])));
+        assert_eq!((base.direct, &base.hops[..]), (None, &[[0, 1]][..]));
         let order: Vec<u32> =
             Plan::new(&base, None, false).round(0, &[]).iter().map(|cell| cell.index).collect();
         assert_eq!(order, [0, 1, 2], "the server itself is measured, too");
         let h2_alone = at(0, Protocol::H2c, "a");
-        assert_eq!(Base::of_cells(vec![h2_alone, h2.clone()], Some("b")).unwrap().hop, Some([0, 2]));
+        assert_eq!(Base::of_cells(vec![h2_alone.clone(), h2.clone()], Some("b")).unwrap().hops, [[0, 2]]);
+        let at_both = vec![at(3, Protocol::H1, "a"), h2_alone, at(1, Protocol::H1s, "b"), h2.clone()];
+        assert_eq!(Base::of_cells(at_both, Some("b")).unwrap().hops, [[3, 1], [0, 2]], "each protocol");
         let base = Base::of_cells(vec![at(0, Protocol::H1, "a"), h2], Some("b")).unwrap();
-        assert_eq!(base.hop, None, "they have nothing in common");
+        assert!(base.hops.is_empty(), "they have nothing in common");
     }
 
     #[test]

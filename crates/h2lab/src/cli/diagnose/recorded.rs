@@ -30,6 +30,9 @@ impl DiagnoseArgs {
         if self.fix || self.config.is_some() {
             return Err(Usage(format!("{} {why}", if self.fix { "--fix" } else { "--config" })).into());
         }
+        if self.budget.is_some() {
+            return Err(Usage(format!("--budget {why}")).into());
+        }
         if self.out.is_some() {
             return Err(
                 Usage(format!("--out {why}: there is no run to keep; -o FILE writes the report")).into()
@@ -63,7 +66,10 @@ impl DiagnoseArgs {
         let recorded = Recorded::of(&run, concluded.report().findings);
         let made = recorded.and_then(|recorded| Some((Experiment::of(&run, &recorded.setup)?, recorded)));
         self.refuse_measuring("a run folder is only read", made.is_some())?;
-        let Some((experiment, recorded)) = made else { return self.conclude(&concluded, None) };
+        let Some((experiment, recorded)) = made else {
+            let exit = self.conclude(&concluded, None)?;
+            return as_the_run(folder, exit);
+        };
         let verdicts = experiment.verdicts(concluded.verdicts());
         let limit = before.and_then(|found| found.limit);
         let concluded = concluded.compared(&verdicts).found_before(limit, recorded.setup.subject);
@@ -79,7 +85,7 @@ impl DiagnoseArgs {
             took: None,
             failure: run.failure.as_deref(),
         })?;
-        Ok(self.judged(&experiment))
+        as_the_run(folder, self.judged(&experiment, fix.as_ref()))
     }
 
     /// Reports what the connections of a client show; on `unread` of them no request could be read. The check has failed
@@ -116,7 +122,7 @@ impl DiagnoseArgs {
             took,
             failure: None,
         })?;
-        Ok(self.judged(experiment))
+        Ok(self.judged(experiment, None))
     }
 
     /// Reports what the records of a run show; for a capture, of which nothing was measured, also on how many
@@ -143,6 +149,11 @@ impl DiagnoseArgs {
         })?;
         Ok(Exit::Done)
     }
+}
+
+/// The exit code of a run that is read: `exit`, or that of the run itself if it could not go on.
+fn as_the_run(folder: &Path, exit: Exit) -> Result<Exit> {
+    store::read_failure(folder)?.map_or(Ok(exit), |failure| Err(failure.into()))
 }
 
 /// The command that compares the protocols as the run did. A rate that was searched for is added.

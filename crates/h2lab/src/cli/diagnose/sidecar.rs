@@ -58,6 +58,7 @@ impl DiagnoseArgs {
             (self.fix, "--fix"),
             (self.keylog.is_some(), "--keylog"),
             (self.out.is_some(), "--out"),
+            (self.budget.is_some(), "--budget"),
             (self.fail_on.is_some(), "--fail-on"),
             (self.client.is_given(), "--run"),
         ];

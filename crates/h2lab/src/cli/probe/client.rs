@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use h2lab_base::secrets::without_command_secrets;
 use h2lab_model::probe::client::grade;
 use h2lab_model::probe::client::grade::CaseRuns;
 use h2lab_model::probe::client::{CaseRun, TestCase, score_card};
@@ -136,7 +137,7 @@ fn report(args: &ProbeClientArgs, case_runs: &[CaseRun]) -> ProbeReport {
     let connections: usize = case_runs.iter().map(CaseRun::dials).sum();
     let took: Duration = case_runs.iter().map(|test_case| test_case.took).sum();
     ProbeReport {
-        target: args.run.clone(),
+        target: without_command_secrets(&args.run),
         subject: Subject::Client,
         software,
         checklist: score_card(&checks),

@@ -52,6 +52,8 @@ pub use reopen::{Reopened, is_running, reopen};
 pub use rows::direction_name;
 use table::TableRow;
 
+use super::messages::{Failure, FailureKind};
+
 /// One repetition without its bulk, as `run.json` has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct StoredRepetition {
@@ -108,6 +110,9 @@ struct RunHead {
     /// Why it could not go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
+    /// Of which kind that was: it decides the exit code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failure_kind: Option<FailureKind>,
     /// When it was resumed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     resumed: Vec<String>,
@@ -178,6 +183,7 @@ impl RunFolder {
             scenario: run.scenario.without_secrets().to_toml(),
             interrupted: true, // until `finish` says otherwise
             failure: None,
+            failure_kind: None,
             resumed: Vec::new(),
             repetitions: Vec::new(),
         };
@@ -283,14 +289,16 @@ impl RunFolder {
 
     /// Notes that the run is resumed at this time (RFC 3339).
     pub fn resume(&mut self, at: String) -> Result<()> {
-        (self.head.interrupted, self.head.failure) = (true, None);
+        self.head.interrupted = true;
+        self.fail(None);
         self.head.resumed.push(at);
         self.write_head()
     }
 
     /// Notes why the run could not go on, for [`RunFolder::finish`] to keep.
-    pub fn fail(&mut self, why: Option<String>) {
-        self.head.failure = why;
+    pub fn fail(&mut self, why: Option<Failure>) {
+        self.head.failure_kind = why.as_ref().map(|why| why.kind);
+        self.head.failure = why.map(|why| why.message);
     }
 
     /// Joins the repetitions' tables and removes the parts, and what a repetition that was killed has left: half a file, and the
@@ -489,6 +497,14 @@ fn check_tallies(folder: &Path, head: &RunHead) -> Result<()> {
         bail!("{} is missing, which counts the requests that samples.parquet does not have", path.display());
     }
     Ok(())
+}
+
+/// Why the run in `folder` could not go on to its end, with what decides its exit code; `None` if it did, and if the user
+/// ended it. Folders of before the kind was kept have a run that is not sound.
+pub fn read_failure(folder: &Path) -> Result<Option<Failure>> {
+    let head = read_head_to_show(folder)?;
+    let kind = head.failure_kind.unwrap_or(FailureKind::Invalid);
+    Ok(head.failure.map(|message| Failure { kind, message }))
 }
 
 /// What the slow requests of each repetition waited for, where that was asked.

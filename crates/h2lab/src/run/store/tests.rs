@@ -29,6 +29,7 @@ fn server(name: &str) -> ServerSummary {
         wall_ns: 3,
         rss_peak_bytes: 4,
         run_delay: RunDelay { ran_ns: 5, waited_ns: 6, longest_ns: 7, others_ns: 8 },
+        disk_wait_ns: 11,
         origin: Some(OriginCounts { requests: 9, busy_ns: 10, ..OriginCounts::default() }),
         disturbance: None,
     }

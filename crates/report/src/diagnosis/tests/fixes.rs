@@ -107,3 +107,164 @@ fn other_programs_learn_of_a_run_what_could_not_be_measured_and_where_the_time_o
     assert!(junit.contains("type=\"invalid\"") && junit.contains("the generator was late"), "{junit}");
     assert!(invocations.contains("the generator was late"), "{invocations}");
 }
+
+/// More streams on a connection.
+fn streams() -> Knob {
+    Knob::Server(ServerSetting {
+        change: Change { knob: settings::Knob::MaxConcurrentStreams, value: Some(128) },
+        words: "128 streams".to_owned(),
+        causes: ["MUX101", "CONN102"].map(str::to_owned).to_vec(),
+    })
+}
+
+#[test]
+fn of_two_causes_that_a_change_takes_away_it_confirms_the_one_that_it_shows() {
+    let mut fixture = Fixture::new();
+    let subject = fixture.findings[0].cell;
+    let finding = |rule: &str| Finding { rule: rule.to_owned(), ..fixture.findings[0].clone() };
+    let both = ["CONN102", "MUX101"].map(finding);
+    fixture.findings = both.to_vec();
+    let of = |fixture: &Fixture, knob: Knob| {
+        let trials = vec![trial(knob, Outcome::Confirmed, 2.0)];
+        let experiment = Experiment { trials, ..experiment(fixture) };
+        let diagnosis = diagnosis(fixture, &experiment, subject);
+        let causes = diagnosis.causes().into_iter().map(|cause| (cause.id, cause.confidence));
+        let costs = diagnosis.own_findings().into_iter().map(|finding| finding.cost);
+        let causes: Vec<(String, String)> = causes.collect();
+        (causes, costs.collect::<Vec<String>>(), diagnosis.answer().join(" "))
+    };
+    let said = |causes: &[(String, String)]| {
+        causes.iter().map(|(id, how)| format!("{id} {how}")).collect::<Vec<_>>().join(", ")
+    };
+    let (causes, costs, answer) = of(&fixture, streams());
+    assert_eq!(said(&causes), "MUX101 confirmed, CONN102 observed");
+    let told = "; not confirmed: \"128 streams\" takes MUX101 away as well, and shows that one";
+    assert!(costs[0].ends_with(told) && !costs[1].contains("not confirmed"), "{costs:?}");
+    assert!(answer.contains("Confirmed (MUX101): with 128 streams"), "{answer}");
+    assert_eq!(said(&of(&fixture, Knob::AwaitedSettings).0), "CONN102 confirmed, MUX101 observed");
+    fixture.findings.truncate(1);
+    let (causes, costs, ..) = of(&fixture, streams());
+    assert_eq!((said(&causes), &costs[0]), ("CONN102 confirmed".to_owned(), &fixture.findings[0].cost));
+}
+
+#[test]
+fn what_a_record_says_of_a_confirmed_cause_does_not_contradict_what_its_change_showed() {
+    let mut fixture = Fixture::new();
+    let subject = fixture.findings[0].cell;
+    let before = fixture.findings[0].cost.clone();
+    let mut cost = |cost_share: f64, confidence: Confidence, of_failures: bool| {
+        let first = &mut fixture.findings[0];
+        (first.cost_share, first.confidence, first.of_failures) = (cost_share, confidence, of_failures);
+        let trials = vec![trial(Knob::Connections(4), Outcome::Confirmed, 2.0)];
+        let experiment = Experiment { trials, ..experiment(&fixture) };
+        diagnosis(&fixture, &experiment, subject).own_findings().remove(0).cost
+    };
+    // The change is known to make it 1.8 times as good: 44 % of the time are gone.
+    assert_eq!(cost(0.45, Confidence::Observed, false), before);
+    let less = cost(0.44, Confidence::Observed, false);
+    assert!(less.starts_with("with 4 connections, p99 improves 2.00 ×"), "{less}");
+    assert!(less.ends_with(&format!("; by the record alone: {before}")), "{less}");
+    assert_eq!(cost(0.45, Confidence::Inferred, false), less, "how much it costs no record shows");
+    assert_eq!(cost(0.44, Confidence::Observed, true), before, "effects are on times");
+}
+
+/// A fix that is this many times better, where the other protocol was so many times better than without it.
+fn remedy(outcome: Outcome, ratio: f64, before: f64) -> Remedy {
+    let effect = |ratio: f64| Effect { ratio, low: ratio * 0.9, high: ratio * 1.1, before: 10.0, after: 5.0 };
+    Remedy {
+        metric: Metric::Served,
+        before: Some(effect(before)),
+        after: Some(effect(1.0)),
+        effect: effect(ratio),
+        outcome,
+        closed: (before > 1.2).then_some([1.0, 0.88, 1.12]),
+        harm: Vec::new(),
+        rounds: 4,
+        doubt: None,
+    }
+}
+
+/// The fix, for a cause that the experiment did not confirm.
+fn made(remedy: Remedy) -> Fixing {
+    Fixing::Made {
+        words: "haproxy: x".to_owned(),
+        cause: Some(("LOSS101".to_owned(), false)),
+        remedy: Some(Box::new(remedy)),
+        diff: String::new(),
+        files: Vec::new(),
+    }
+}
+
+#[test]
+fn a_cause_that_the_rounds_of_the_fix_confirm_is_confirmed_everywhere() {
+    let fixture = Fixture::new();
+    let subject = fixture.findings[0].cell;
+    let trials = vec![trial(Knob::LongFrames, Outcome::Undecided, 1.2)];
+    let experiment = Experiment { trials, ..experiment(&fixture) };
+    let of = |outcome: Outcome| {
+        let fix = made(remedy(outcome, 1.73, 1.7));
+        let diagnosis = Diagnosis { fix: Some(&fix), ..diagnosis(&fixture, &experiment, subject) };
+        let cause = diagnosis.causes().remove(0).confidence;
+        let own = diagnosis.own_findings().remove(0).confidence;
+        let is_confirmed = [fix.confirmed() == Some("LOSS101"), own == Confidence::Confirmed];
+        (is_confirmed, cause, diagnosis.answer().join(" "), diagnosis.junit())
+    };
+    let (is_confirmed, cause, answer, junit) = of(Outcome::Confirmed);
+    assert_eq!((is_confirmed, cause.as_str()), ([true; 2], "confirmed"));
+    assert!(answer.contains("Confirmed (LOSS101) by the rounds of the fix; the experiment"), "{answer}");
+    assert!(answer.contains("Fix haproxy: x (LOSS101, confirmed by these rounds): requests/s"), "{answer}");
+    assert!(!answer.contains("not confirmed") && !answer.contains("not shown to help"), "{answer}");
+    assert!(junit.contains("failures=\"1\""), "{junit}");
+    for outcome in [Outcome::Undecided, Outcome::Refuted, Outcome::Void("late".to_owned())] {
+        let (is_confirmed, cause, answer, junit) = of(outcome);
+        assert_eq!(is_confirmed, [false; 2]);
+        assert_ne!(cause, "confirmed");
+        assert!(answer.contains("Suspect (LOSS101, not confirmed): "), "{answer}");
+        assert!(answer.contains("Fix haproxy: x (LOSS101, not confirmed): requests/s"), "{answer}");
+        assert!(!junit.contains("failures=\"1\""), "{junit}");
+    }
+}
+
+#[test]
+fn a_fix_that_was_not_shown_to_help_says_so_and_claims_nothing_else() {
+    let fixture = Fixture::new();
+    let subject = fixture.findings[0].cell;
+    let experiment = experiment(&fixture);
+    let says = |remedy: Remedy| {
+        let fix = made(remedy);
+        Diagnosis { fix: Some(&fix), ..diagnosis(&fixture, &experiment, subject) }.fix_says().join(" ")
+    };
+    let unclear = says(remedy(Outcome::Undecided, 1.05, 1.7));
+    assert!(unclear.contains("It was not shown to help, in 4 rounds of their own."), "{unclear}");
+    assert!(!unclear.contains("closes") && unclear.contains("Nothing was shown to be worse"), "{unclear}");
+    let little = says(remedy(Outcome::Undecided, 1.12, 1.7));
+    assert!(little.contains("not shown to help by 10 % or") && little.contains("closes 100 %"), "{little}");
+    let worse = says(remedy(Outcome::Worse, 0.8, 1.7));
+    assert!(worse.contains("It was shown to make this worse"), "{worse}");
+    assert!(!worse.contains("Nothing was shown to be worse") && !worse.contains("closes"), "{worse}");
+    let void = Outcome::Void("late".to_owned());
+    let unsound = says(Remedy { doubt: Some("late".to_owned()), ..remedy(void.clone(), 1.7, 1.7) });
+    assert!(unsound.contains("may mislead: late."), "{unsound}");
+    let failing = says(remedy(void, 1.7, 1.7));
+    assert!(failing.contains("Whether it helps could not be judged: late."), "{failing}");
+    for said in [unsound, failing] {
+        assert!(!said.contains("Nothing was shown to be worse") && !said.contains("closes"), "{said}");
+    }
+}
+
+#[test]
+fn where_the_other_protocol_was_worse_already_it_is_said_so_in_place_of_a_difference() {
+    let fixture = Fixture::new();
+    let subject = fixture.findings[0].cell;
+    let experiment = experiment(&fixture);
+    let says = |before: f64| {
+        let fix = made(remedy(Outcome::Confirmed, 4.0, before));
+        Diagnosis { fix: Some(&fix), ..diagnosis(&fixture, &experiment, subject) }.fix_says().join(" ")
+    };
+    let ahead = says(0.88);
+    assert!(ahead.contains(" was better already, 1.14 × (1.03–1.26) as good as "), "{ahead}");
+    assert!(!ahead.contains("the difference was"), "{ahead}");
+    let alike = says(0.95);
+    assert!(alike.contains("the difference was 0.95 ×") && !alike.contains("better already"), "{alike}");
+    assert!(alike.contains("These rounds showed no difference to close."), "{alike}");
+}

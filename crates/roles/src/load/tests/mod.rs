@@ -24,7 +24,7 @@ use super::{LoadError, LoadProgress, LoadResult, LoadSpec, preflight, run};
 use crate::client::ConnectError;
 use h2lab_net::clock::Clock;
 use h2lab_net::tls::TlsOptions;
-use server::{Habit, Server};
+use server::{Behaviour, Server};
 
 const BOTH: [Protocol; 2] = [Protocol::H1, Protocol::H2c];
 
@@ -117,7 +117,7 @@ fn count(result: &LoadResult, outcome: Outcome) -> usize {
 #[test]
 fn an_open_loop_yields_one_sample_per_scheduled_request() {
     for protocol in Protocol::ALL {
-        let server = Server::start(protocol, Habit::Serves);
+        let server = Server::start(protocol, Behaviour::Serves);
         let mut updates = 0;
         let finished = run(&spec(protocol, &server), &mut |_| updates += 1).unwrap();
         let result = finished.close();
@@ -142,7 +142,7 @@ fn an_open_loop_yields_one_sample_per_scheduled_request() {
 #[test]
 fn the_connections_are_recorded_with_what_they_carried() {
     for protocol in BOTH {
-        let server = Server::start(protocol, Habit::InStep(10));
+        let server = Server::start(protocol, Behaviour::InStep(10));
         let result = result(&spec(protocol, &server));
         assert_eq!(result.connections.len(), 2, "{protocol}");
         assert_eq!(result.connections.iter().map(|connection| connection.requests).sum::<u32>(), 50);
@@ -166,7 +166,7 @@ fn the_connections_are_recorded_with_what_they_carried() {
 #[test]
 fn the_urgency_that_a_request_states_is_recorded_by_its_stream() {
     for (protocol, stated) in [(Protocol::H2c, true), (Protocol::H2c, false), (Protocol::H1, true)] {
-        let server = Server::start(protocol, Habit::Serves);
+        let server = Server::start(protocol, Behaviour::Serves);
         let mut spec = spec(protocol, &server);
         if stated {
             spec.cell.work.headers = vec![("priority".to_owned(), "u=1, i".to_owned())];
@@ -185,7 +185,7 @@ fn the_urgency_that_a_request_states_is_recorded_by_its_stream() {
 
 #[test]
 fn quic_connections_are_recorded_as_such_and_not_as_tcp() {
-    let server = Server::start(Protocol::H3, Habit::Serves);
+    let server = Server::start(Protocol::H3, Behaviour::Serves);
     let mut spec = spec(Protocol::H3, &server);
     spec.cell.congestion = Some("bbr".to_owned());
     let result = result(&spec);
@@ -207,7 +207,7 @@ fn quic_connections_are_recorded_as_such_and_not_as_tcp() {
 
 #[test]
 fn congestion_control_that_quic_does_not_have_is_named() {
-    let server = Server::start(Protocol::H3, Habit::Serves);
+    let server = Server::start(Protocol::H3, Behaviour::Serves);
     let mut spec = spec(Protocol::H3, &server);
     spec.cell.congestion = Some("vegas".to_owned());
     let error = run(&spec, &mut |_| ()).expect_err("there is no such thing").to_string();
@@ -216,7 +216,7 @@ fn congestion_control_that_quic_does_not_have_is_named() {
 
 #[test]
 fn only_an_open_loop_with_a_cpu_to_spare_stays_awake_and_reports_for_how_long() {
-    let server = Server::start(Protocol::H2c, Habit::Serves);
+    let server = Server::start(Protocol::H2c, Behaviour::Serves);
     let awake = |sharp, arrival| {
         let mut spec = LoadSpec { sharp, ..spec(Protocol::H2c, &server) };
         spec.cell.work.arrival = arrival;
@@ -242,7 +242,7 @@ fn only_an_open_loop_with_a_cpu_to_spare_stays_awake_and_reports_for_how_long() 
 
 #[test]
 fn a_thread_may_spin_for_an_open_loop_and_beside_a_free_cpu() {
-    let server = Server::start(Protocol::H2c, Habit::Serves);
+    let server = Server::start(Protocol::H2c, Behaviour::Serves);
     let (open, closed) = (Arrival::Constant { rate: 2_000.0 }, Arrival::Closed { concurrency: 4 });
     for (sharp, arrival, of, cpus, expected) in [
         (false, open, 1, 8, None),
@@ -262,7 +262,7 @@ fn a_thread_may_spin_for_an_open_loop_and_beside_a_free_cpu() {
 #[test]
 fn a_closed_loop_keeps_its_number_in_flight_and_never_more() {
     for protocol in BOTH {
-        let server = Server::start(protocol, Habit::Serves);
+        let server = Server::start(protocol, Behaviour::Serves);
         let mut spec = LoadSpec { requests: Some(50), ..spec(protocol, &server) };
         spec.cell.work.arrival = Arrival::Closed { concurrency: 2 };
         spec.cell.work.phases.measure = DEADLINE;
@@ -280,7 +280,7 @@ fn a_closed_loop_keeps_its_number_in_flight_and_never_more() {
 #[test]
 fn a_quota_per_connection_costs_connections_but_no_request() {
     for protocol in Protocol::ALL {
-        let server = Server::start(protocol, Habit::EndsAfter(10));
+        let server = Server::start(protocol, Behaviour::EndsAfter(10));
         let result = result(&spec(protocol, &server));
         assert_eq!(count(&result, Outcome::Succeeded), 50, "{protocol}: {:?}", result.connections);
         let ended =
@@ -303,7 +303,7 @@ fn a_quota_per_connection_costs_connections_but_no_request() {
 
 #[test]
 fn a_refused_stream_is_sent_again_and_counted() {
-    let server = Server::start(Protocol::H2c, Habit::RefusesFirst);
+    let server = Server::start(Protocol::H2c, Behaviour::RefusesFirst);
     let result = result(&spec(Protocol::H2c, &server));
     assert_eq!(count(&result, Outcome::Succeeded), 50);
     // Both connections refuse their first stream; one request may meet both.
@@ -322,7 +322,7 @@ fn together(protocol: Protocol, server: &Server, concurrency: u32) -> LoadSpec<'
 #[test]
 fn what_a_goaway_leaves_unprocessed_is_sent_again_elsewhere_unless_that_is_off() {
     for (replay, outcome) in [(true, Outcome::Succeeded), (false, Outcome::Refused)] {
-        let server = Server::start(Protocol::H2c, Habit::LeavesAfterFirst);
+        let server = Server::start(Protocol::H2c, Behaviour::LeavesAfterFirst);
         let mut spec = together(Protocol::H2c, &server, 3);
         spec.cell.work.replay = replay;
         let result = result(&spec);
@@ -340,7 +340,7 @@ fn what_a_goaway_leaves_unprocessed_is_sent_again_elsewhere_unless_that_is_off()
 fn a_connection_closed_without_a_goaway_is_a_failure_whatever_the_method() {
     for protocol in BOTH {
         for (method, body_bytes) in [("GET", 0), ("POST", 64)] {
-            let server = Server::start(protocol, Habit::HangsUpOnce);
+            let server = Server::start(protocol, Behaviour::HangsUpOnce);
             let mut spec = together(protocol, &server, 3);
             (spec.cell.work.method, spec.cell.work.body_bytes) = (method.to_owned(), body_bytes);
             let result = result(&spec);
@@ -355,7 +355,7 @@ fn a_connection_closed_without_a_goaway_is_a_failure_whatever_the_method() {
 
 #[test]
 fn a_refusal_after_the_answer_has_begun_is_a_reset_and_not_sent_again() {
-    let server = Server::start(Protocol::H2c, Habit::RefusesTooLate);
+    let server = Server::start(Protocol::H2c, Behaviour::RefusesTooLate);
     let result = result(&together(Protocol::H2c, &server, 1));
     let first = result.samples[0];
     assert_eq!((first.outcome, first.code, first.replays), (Outcome::Reset, 7, 0));
@@ -364,7 +364,7 @@ fn a_refusal_after_the_answer_has_begun_is_a_reset_and_not_sent_again() {
 
 #[test]
 fn streams_beyond_the_servers_limit_wait_and_their_wait_is_a_stall() {
-    let server = Server::start(Protocol::H2c, Habit::Takes(2));
+    let server = Server::start(Protocol::H2c, Behaviour::Takes(2));
     let result = result(&together(Protocol::H2c, &server, 6));
     assert_eq!(count(&result, Outcome::Succeeded), result.samples.len());
     assert_eq!(result.connections.len(), 1);
@@ -382,7 +382,7 @@ fn streams_beyond_the_servers_limit_wait_and_their_wait_is_a_stall() {
 #[test]
 fn a_connection_that_was_closed_before_a_request_arrived_costs_nothing_whatever_the_method() {
     for (method, body_bytes) in [("GET", 0), ("POST", 64)] {
-        let server = Server::start(Protocol::H1, Habit::ClosesAfter(3));
+        let server = Server::start(Protocol::H1, Behaviour::ClosesAfter(3));
         let mut spec = spec(Protocol::H1, &server);
         (spec.cell.work.method, spec.cell.work.body_bytes) = (method.to_owned(), body_bytes);
         let result = result(&spec);
@@ -396,7 +396,7 @@ fn a_connection_that_was_closed_before_a_request_arrived_costs_nothing_whatever_
 #[test]
 fn a_request_that_a_server_read_and_aborted_has_failed_over_every_protocol() {
     for protocol in [Protocol::H1, Protocol::H1s, Protocol::H2c, Protocol::H2] {
-        let server = Server::start(protocol, Habit::AbortsAfter(5));
+        let server = Server::start(protocol, Behaviour::AbortsAfter(5));
         let mut spec = together(protocol, &server, 1);
         (spec.cell.work.method, spec.cell.work.body_bytes) = ("GET".to_owned(), 0);
         (spec.requests, spec.cell.work.phases.measure) = (Some(12), DEADLINE);
@@ -409,7 +409,7 @@ fn a_request_that_a_server_read_and_aborted_has_failed_over_every_protocol() {
 
 #[test]
 fn a_connection_that_breaks_fails_what_it_carried_and_nothing_is_lost() {
-    let server = Server::start(Protocol::H2c, Habit::ClosesAfter(10));
+    let server = Server::start(Protocol::H2c, Behaviour::ClosesAfter(10));
     let result = result(&spec(Protocol::H2c, &server));
     assert_eq!(result.samples.len(), 50);
     assert!(result.samples.iter().all(|sample| sample.completed_at.happened()));
@@ -422,7 +422,7 @@ fn a_connection_that_breaks_fails_what_it_carried_and_nothing_is_lost() {
 #[test]
 fn bodies_larger_than_our_own_buffers_are_sent_whole() {
     for protocol in Protocol::ALL {
-        let server = Server::start(protocol, Habit::Serves);
+        let server = Server::start(protocol, Behaviour::Serves);
         let mut spec = spec(protocol, &server);
         spec.requests = Some(20);
         spec.cell.work.body_bytes = 1 << 20;
@@ -440,7 +440,7 @@ fn bodies_larger_than_our_own_buffers_are_sent_whole() {
 fn bodies_that_wait_for_the_connections_window_all_continue_when_it_opens() {
     // The first 65,535 bytes go at once. The rest waits for turns, of which the engine grants a few at a time.
     const REQUESTS: u32 = 100;
-    let server = Server::start(Protocol::H2c, Habit::WaitsFor(REQUESTS));
+    let server = Server::start(Protocol::H2c, Behaviour::WaitsFor(REQUESTS));
     let mut spec = together(Protocol::H2c, &server, REQUESTS);
     spec.requests = Some(REQUESTS as usize);
     spec.cell.work.body_bytes = 1_000;
@@ -450,7 +450,7 @@ fn bodies_that_wait_for_the_connections_window_all_continue_when_it_opens() {
 
 #[test]
 fn a_request_that_ends_while_it_waits_for_a_window_has_waited_for_it() {
-    let server = Server::start(Protocol::H2c, Habit::KeepsCredit);
+    let server = Server::start(Protocol::H2c, Behaviour::KeepsCredit);
     let run = |timeout| {
         let mut spec = together(Protocol::H2c, &server, 1);
         spec.requests = Some(1);
@@ -466,7 +466,7 @@ fn a_request_that_ends_while_it_waits_for_a_window_has_waited_for_it() {
 
 #[test]
 fn a_server_that_asks_without_end_holds_up_nothing_but_its_own_requests() {
-    let server = Server::start(Protocol::H2c, Habit::AsksWithoutEnd);
+    let server = Server::start(Protocol::H2c, Behaviour::AsksWithoutEnd);
     let mut spec = together(Protocol::H2c, &server, 1);
     spec.requests = Some(1);
     spec.tap = false;
@@ -480,7 +480,7 @@ fn requests_beyond_the_last_connection_wait_and_say_so() {
     // 10 requests against a silent server, with room for 3 × 1 and for 2 × 3 at a time.
     for (protocol, max_connections, streams, room) in [(Protocol::H1, 3, 1, 3), (Protocol::H2c, 2, 3, 6_u64)]
     {
-        let server = Server::start(protocol, Habit::IsSilent);
+        let server = Server::start(protocol, Behaviour::IsSilent);
         let stop = AtomicBool::new(false);
         let mut spec = LoadSpec { requests: Some(10), stop: Some(&stop), ..spec(protocol, &server) };
         spec.cell.max_connections = max_connections;
@@ -509,7 +509,7 @@ fn requests_beyond_the_last_connection_wait_and_say_so() {
 #[test]
 fn what_is_not_answered_in_time_is_cancelled_and_recorded() {
     for protocol in BOTH {
-        let server = Server::start(protocol, Habit::IsSilent);
+        let server = Server::start(protocol, Behaviour::IsSilent);
         let mut spec = spec(protocol, &server);
         spec.cell.work.timeout = Duration::from_millis(20);
         let result = result(&spec);
@@ -526,7 +526,7 @@ fn what_is_not_answered_in_time_is_cancelled_and_recorded() {
 #[test]
 fn a_server_that_dies_fails_the_rest_without_being_hammered() {
     for protocol in BOTH {
-        let server = Server::start(protocol, Habit::DiesAfter(5));
+        let server = Server::start(protocol, Behaviour::DiesAfter(5));
         let mut spec = spec(protocol, &server);
         (spec.cell.connections, spec.cell.max_connections) = (1, 1);
         spec.cell.streams = 1; // all but the one in flight outlive the server, also where all are due at once
@@ -543,7 +543,7 @@ fn a_server_that_dies_fails_the_rest_without_being_hammered() {
 #[test]
 fn a_stop_ends_the_cell_and_keeps_what_was_measured() {
     let stop = AtomicBool::new(false);
-    let server = Server::start(Protocol::H1, Habit::Serves);
+    let server = Server::start(Protocol::H1, Behaviour::Serves);
     let mut spec = LoadSpec { stop: Some(&stop), ..spec(Protocol::H1, &server) };
     spec.cell.work.phases.measure = Duration::from_secs(3600);
     let result =
@@ -557,7 +557,7 @@ fn a_number_of_requests_ends_a_closed_loop_and_without_the_tap_nothing_but_its_f
     for (protocol, tap) in
         [(Protocol::H1, true), (Protocol::H2c, true), (Protocol::H1, false), (Protocol::H2c, false)]
     {
-        let server = Server::start(protocol, Habit::Serves);
+        let server = Server::start(protocol, Behaviour::Serves);
         let mut spec = LoadSpec { requests: Some(123), tap, ..spec(protocol, &server) };
         spec.cell.work.arrival = Arrival::Closed { concurrency: 10 };
         spec.cell.work.phases.measure = Duration::from_secs(3600);
@@ -573,7 +573,7 @@ fn a_number_of_requests_ends_a_closed_loop_and_without_the_tap_nothing_but_its_f
 #[test]
 fn an_answer_is_an_answer_and_makes_one_connection_and_one_request() {
     for protocol in BOTH {
-        let server = Server::start(protocol, Habit::Serves);
+        let server = Server::start(protocol, Behaviour::Serves);
         let answer = preflight(&spec(protocol, &server)).unwrap();
         assert_eq!((answer.status, answer.server.as_deref()), (200, Some("test/1")));
         assert_eq!(server.accepted.load(Ordering::SeqCst), 1);
@@ -595,15 +595,15 @@ fn refusal_of(spec: &LoadSpec<'_>) -> ConnectError {
 #[test]
 fn each_way_of_being_unreachable_has_its_own_error() {
     for protocol in BOTH {
-        let why = refusal(protocol, &Server::start(protocol, Habit::ClosesAtOnce));
+        let why = refusal(protocol, &Server::start(protocol, Behaviour::ClosesAtOnce));
         assert!(matches!(why, ConnectError::Closed(_)), "{protocol}: {why:?}");
-        let why = refusal(protocol, &Server::start(protocol, Habit::TalksNonsense));
+        let why = refusal(protocol, &Server::start(protocol, Behaviour::TalksNonsense));
         assert!(
             matches!(why, ConnectError::WrongProtocol { .. } | ConnectError::Protocol(_)),
             "{protocol}: {why:?}"
         );
 
-        let mut spec = spec(protocol, &Server::start(protocol, Habit::Serves));
+        let mut spec = spec(protocol, &Server::start(protocol, Behaviour::Serves));
         spec.address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().into();
         assert!(matches!(refusal_of(&spec), ConnectError::Refused), "{protocol}");
     }
@@ -631,7 +631,7 @@ fn answers_in_h2c() -> (std::net::SocketAddr, Arc<AtomicU32>) {
 
 #[test]
 fn a_load_whose_server_answers_in_another_protocol_ends_and_dials_it_no_more() {
-    let server = Server::start(Protocol::H1, Habit::Serves);
+    let server = Server::start(Protocol::H1, Behaviour::Serves);
     for (threads, arrival) in [
         (1, Arrival::Closed { concurrency: 8 }),
         (2, Arrival::Closed { concurrency: 8 }),
@@ -655,7 +655,7 @@ fn a_load_whose_server_answers_in_another_protocol_ends_and_dials_it_no_more() {
 fn a_preflight_waits_no_longer_than_the_timeout_of_the_work() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     for protocol in BOTH {
-        let mut spec = spec(protocol, &Server::start(protocol, Habit::Serves));
+        let mut spec = spec(protocol, &Server::start(protocol, Behaviour::Serves));
         spec.address = silent.local_addr().unwrap().into();
         spec.cell.work.timeout = Duration::from_millis(1_200);
         let why = refusal_of(&spec);
@@ -667,7 +667,7 @@ fn a_preflight_waits_no_longer_than_the_timeout_of_the_work() {
 #[test]
 fn asking_one_protocol_of_a_server_of_the_other_is_an_error_and_no_fallback() {
     for (asked, spoken) in [(Protocol::H1, Protocol::H2c), (Protocol::H2c, Protocol::H1)] {
-        let why = refusal(asked, &Server::start(spoken, Habit::Serves));
+        let why = refusal(asked, &Server::start(spoken, Behaviour::Serves));
         assert!(
             matches!(
                 why,
@@ -677,7 +677,7 @@ fn asking_one_protocol_of_a_server_of_the_other_is_an_error_and_no_fallback() {
         );
     }
     for asked in [Protocol::H1s, Protocol::H2] {
-        let server = Server::start(Protocol::H1, Habit::TalksNonsense);
+        let server = Server::start(Protocol::H1, Behaviour::TalksNonsense);
         let mut spec = spec(asked, &server);
         spec.tls.insecure = true;
         match preflight(&spec) {

@@ -38,7 +38,7 @@ fn counted(spec: &LoadSpec<'_>, most: u64) -> (LoadResult, u64) {
 #[test]
 fn a_listener_is_told_of_all_that_connections_move_heads_and_frames_too() {
     for protocol in Protocol::ALL {
-        let server = Server::start(protocol, Habit::Serves);
+        let server = Server::start(protocol, Behaviour::Serves);
         for threads in [1, 2] {
             let spec = LoadSpec { threads, ..spec(protocol, &server) };
             let (result, moved) = counted(&spec, u64::MAX);
@@ -55,7 +55,7 @@ fn a_listener_is_told_of_all_that_connections_move_heads_and_frames_too() {
 
 #[test]
 fn a_body_that_is_never_sent_whole_is_counted_as_far_as_it_goes() {
-    let server = Server::start(Protocol::H2c, Habit::KeepsCredit);
+    let server = Server::start(Protocol::H2c, Behaviour::KeepsCredit);
     let mut spec = together(Protocol::H2c, &server, 1);
     spec.cell.work.body_bytes = 100_000;
     spec.cell.work.phases.measure = DEADLINE;
@@ -67,7 +67,7 @@ fn a_body_that_is_never_sent_whole_is_counted_as_far_as_it_goes() {
 #[test]
 fn a_response_that_never_ends_is_counted_as_far_as_it_comes() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let server = Server::start(Protocol::H1, Habit::Serves);
+    let server = Server::start(Protocol::H1, Behaviour::Serves);
     let mut spec = together(Protocol::H1, &server, 1);
     spec.address = listener.local_addr().unwrap().into();
     spec.cell.work.phases.measure = DEADLINE;

@@ -7,7 +7,7 @@ use h2lab_link::{Impairment, LinkSpec, LossModel};
 use h2lab_model::record::{CloseReason, ConnectionRecord, Fault, Outcome, Sample};
 use h2lab_model::workload::{Arrival, DialPolicy, Draw, MixEntry, Protocol};
 
-use super::server::{Habit, Server};
+use super::server::{Behaviour, Server};
 use super::{BOTH, DEADLINE, count, once_begun, refusal, result, spec, together};
 use crate::client::{ConnectError, Outgoing as _, Prepared, RequestKind};
 use crate::load::{LoadError, LoadResult, LoadSpec, run};
@@ -35,7 +35,7 @@ fn ended_by<'a>(result: &'a LoadResult, flag: &'a str) -> impl Iterator<Item = &
 }
 
 /// A connection takes 100 requests. Of forty callers, twenty are refused and twenty are answered last, all in one message.
-const ROUNDS: Habit = Habit::EndsInRounds { quota: 100, round: 40 };
+const ROUNDS: Behaviour = Behaviour::EndsInRounds { quota: 100, round: 40 };
 
 #[test]
 fn a_quota_on_a_shared_connection_makes_a_stampede_and_a_single_flight_dials_once() {
@@ -81,7 +81,7 @@ fn without_replay_what_a_quota_cuts_off_is_the_servers_fault() {
 #[test]
 fn a_connection_that_we_end_after_a_number_of_requests_costs_none_of_them() {
     for protocol in Protocol::ALL {
-        let server = Server::start(protocol, Habit::Serves);
+        let server = Server::start(protocol, Behaviour::Serves);
         let mut spec = callers(protocol, &server, 4, 50);
         spec.cell.policy.reconnect_every = Some(10);
         let result = result(&spec);
@@ -95,7 +95,7 @@ fn a_connection_that_we_end_after_a_number_of_requests_costs_none_of_them() {
 #[test]
 fn idle_connections_beyond_the_pools_size_are_closed_as_soon_as_they_are_idle() {
     for (pool_size, closed, kept) in [(Some(2), 6, 2), (Some(8), 0, 8), (None, 0, 8)] {
-        let server = Server::start(Protocol::H1, Habit::Serves);
+        let server = Server::start(Protocol::H1, Behaviour::Serves);
         let mut spec = callers(Protocol::H1, &server, 8, 200);
         spec.cell.max_connections = 8;
         spec.cell.policy.pool_size = pool_size;
@@ -117,7 +117,7 @@ fn cancel_after_cancels_as_the_protocol_does() {
             (Some(long), short, Outcome::Timeout),
             (None, short, Outcome::Timeout),
         ] {
-            let server = Server::start(protocol, Habit::IsSilent);
+            let server = Server::start(protocol, Behaviour::IsSilent);
             let mut spec = spec(protocol, &server);
             (spec.cell.policy.cancel_after, spec.cell.work.timeout) = (cancel_after, timeout);
             let result = result(&spec);
@@ -142,7 +142,7 @@ const ACKNOWLEDGED: Duration = Duration::from_millis(100);
 
 /// 20 requests to a server that never answers, with this timeout, behind an emulated link that loses so much or none.
 fn unanswered(protocol: Protocol, timeout: Duration, loss: Option<LossModel>) -> LoadResult {
-    let server = Server::start(protocol, Habit::IsSilent);
+    let server = Server::start(protocol, Behaviour::IsSilent);
     let mut spec = callers(protocol, &server, 20, 20);
     spec.cell.work.timeout = timeout;
     spec.cell.link = loss.map(|loss| LinkSpec::symmetric(Impairment { loss, ..Impairment::default() }));
@@ -175,7 +175,7 @@ fn a_server_that_has_the_request_and_stays_silent_is_to_blame_for_the_timeout() 
 
 #[test]
 fn a_server_that_withholds_credit_is_not_blamed_for_what_it_was_never_sent() {
-    let server = Server::start(Protocol::H2c, Habit::KeepsCredit);
+    let server = Server::start(Protocol::H2c, Behaviour::KeepsCredit);
     let mut spec = callers(Protocol::H2c, &server, 2, 2);
     spec.cell.work.body_bytes = 1 << 20;
     spec.cell.work.timeout = Duration::from_millis(300);
@@ -186,7 +186,7 @@ fn a_server_that_withholds_credit_is_not_blamed_for_what_it_was_never_sent() {
 #[test]
 fn cancel_after_that_is_not_reached_cancels_nothing() {
     for protocol in BOTH {
-        let server = Server::start(protocol, Habit::Serves);
+        let server = Server::start(protocol, Behaviour::Serves);
         let mut spec = spec(protocol, &server);
         spec.cell.policy.cancel_after = Some(DEADLINE / 2);
         let result = result(&spec);
@@ -198,7 +198,7 @@ fn cancel_after_that_is_not_reached_cancels_nothing() {
 #[test]
 fn a_mix_of_templates_asks_for_the_same_in_every_protocol_also_when_it_is_sent_again() {
     for protocol in Protocol::ALL {
-        let server = Server::start(protocol, Habit::MeasuresPaths);
+        let server = Server::start(protocol, Behaviour::MeasuresPaths);
         let mut spec = callers(protocol, &server, 4, 100);
         let work = &mut spec.cell.work;
         (work.method, work.body_bytes, work.template) = ("GET".to_owned(), 0, true);
@@ -221,7 +221,7 @@ fn a_mix_of_templates_asks_for_the_same_in_every_protocol_also_when_it_is_sent_a
 
 #[test]
 fn a_placeholder_that_is_none_is_an_error_before_anything_is_sent() {
-    let server = Server::start(Protocol::H1, Habit::Serves);
+    let server = Server::start(Protocol::H1, Behaviour::Serves);
     let mut spec = spec(Protocol::H1, &server);
     (spec.cell.work.template, spec.cell.work.path) = (true, "/{{date}}".to_owned());
     let error = run(&spec, &mut |_| ()).unwrap_err();
@@ -233,7 +233,7 @@ fn a_placeholder_that_is_none_is_an_error_before_anything_is_sent() {
 #[test]
 fn interim_responses_are_counted_and_change_nothing_else() {
     for protocol in BOTH {
-        let server = Server::start(protocol, Habit::HintsEarly);
+        let server = Server::start(protocol, Behaviour::HintsEarly);
         let result = result(&spec(protocol, &server));
         assert_eq!(count(&result, Outcome::Succeeded), 50, "{protocol}");
         for connection in &result.connections {
@@ -245,7 +245,7 @@ fn interim_responses_are_counted_and_change_nothing_else() {
 #[test]
 fn pushes_are_forbidden_unless_they_are_asked_for_and_then_counted() {
     for push in [false, true] {
-        let server = Server::start(Protocol::H2c, Habit::Pushes);
+        let server = Server::start(Protocol::H2c, Behaviour::Pushes);
         let mut spec = callers(Protocol::H2c, &server, 2, 50);
         spec.cell.client.push = push;
         let result = result(&spec);
@@ -259,7 +259,7 @@ fn pushes_are_forbidden_unless_they_are_asked_for_and_then_counted() {
 #[test]
 fn the_settings_of_both_sides_are_recorded() {
     for protocol in Protocol::OVER_TCP {
-        let server = Server::start(protocol, Habit::Takes(7));
+        let server = Server::start(protocol, Behaviour::Takes(7));
         let mut spec = callers(protocol, &server, 2, 10);
         spec.cell.client.max_frame_size = Some(20_000);
         let result = result(&spec);
@@ -275,7 +275,7 @@ fn another_protocol_than_asked_by_alpn_is_an_error_that_names_both_and_no_fallba
     for (asked, spoken, named) in
         [(Protocol::H2, Protocol::H1s, "`h2`"), (Protocol::H1s, Protocol::H2, "`http/1.1`")]
     {
-        let why = refusal(asked, &Server::start(spoken, Habit::Serves));
+        let why = refusal(asked, &Server::start(spoken, Behaviour::Serves));
         assert!(matches!(why, ConnectError::Tls(TlsError::Alpn { .. })), "{asked}: {why:?}");
         let text = why.to_string();
         assert!(text.contains(named) && text.contains("it chose"), "{text}");
@@ -284,7 +284,7 @@ fn another_protocol_than_asked_by_alpn_is_an_error_that_names_both_and_no_fallba
 
 #[test]
 fn an_open_loop_may_stampede_too() {
-    let server = Server::start(Protocol::H2c, Habit::EndsAfter(10));
+    let server = Server::start(Protocol::H2c, Behaviour::EndsAfter(10));
     let mut spec = spec(Protocol::H2c, &server);
     (spec.cell.connections, spec.cell.max_connections) = (1, 1);
     spec.cell.dial = DialPolicy::Stampede;

@@ -22,7 +22,7 @@ use h2lab_net::tls::{ServerTls, TlsSession};
 
 /// How it misbehaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Habit {
+pub enum Behaviour {
     /// Answers every request with 200 and five bytes.
     Serves,
     /// Ends each connection in the orderly way of its protocol after so many requests.
@@ -67,8 +67,8 @@ pub enum Habit {
     DiesAfter(u32),
 }
 
-impl Habit {
-    /// Its habit on its `n`-th connection, counted from 0.
+impl Behaviour {
+    /// Its behaviour on its `n`-th connection, counted from 0.
     const fn on_connection(self, n: u32) -> Self {
         match self {
             Self::LeavesAfterFirst if n == 0 => Self::EndsAfter(1),
@@ -99,9 +99,9 @@ impl Server {
         }
     }
 
-    pub fn start(protocol: Protocol, habit: Habit) -> Self {
+    pub fn start(protocol: Protocol, behaviour: Behaviour) -> Self {
         if protocol.is_quic() {
-            return Self::over_quic(habit);
+            return Self::over_quic(behaviour);
         }
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -115,22 +115,22 @@ impl Server {
                 if stopped.load(Ordering::SeqCst) {
                     return;
                 }
-                let habit = habit.on_connection(count.fetch_add(1, Ordering::SeqCst));
+                let behaviour = behaviour.on_connection(count.fetch_add(1, Ordering::SeqCst));
                 let tls = tls.as_ref().map(|tls| tls.session().unwrap());
                 let stream = Pipe { stream: stream.unwrap(), tls, rest: Vec::new() };
-                if let Habit::DiesAfter(_) = habit {
+                if let Behaviour::DiesAfter(_) = behaviour {
                     drop(listener); // before it answers: nobody can connect from here on
-                    serve(stream, protocol, habit, &pair);
+                    serve(stream, protocol, behaviour, &pair);
                     return;
                 }
                 let pair = Arc::clone(&pair);
-                std::thread::spawn(move || serve(stream, protocol, habit, &pair));
+                std::thread::spawn(move || serve(stream, protocol, behaviour, &pair));
             }
         });
         Self { address, accepted, certificate_pem, stop, thread: Some(thread) }
     }
 
-    fn over_quic(habit: Habit) -> Self {
+    fn over_quic(behaviour: Behaviour) -> Self {
         let clock = Clock::start();
         let tls = ServerTls::self_signed(&["localhost"], &[]).unwrap();
         let any = (Ipv4Addr::LOCALHOST, 0).into();
@@ -138,7 +138,7 @@ impl Server {
         let address = endpoint.local_address().unwrap();
         let (stop, accepted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
         let (stopped, count) = (Arc::clone(&stop), Arc::clone(&accepted));
-        let thread = std::thread::spawn(move || quic::serve(&endpoint, clock, habit, &stopped, &count));
+        let thread = std::thread::spawn(move || quic::serve(&endpoint, clock, behaviour, &stopped, &count));
         let certificate_pem = Some(tls.certificate_pem().as_bytes().to_vec());
         Self { address, accepted, certificate_pem, stop, thread: Some(thread) }
     }
@@ -209,15 +209,15 @@ fn send(stream: &mut TcpStream, tls: &mut TlsSession) -> Option<()> {
 }
 
 /// Serves one connection until it ends; `pair` is where two of them meet.
-fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit, pair: &Barrier) {
-    match habit {
-        Habit::ClosesAtOnce => return,
-        Habit::TalksNonsense => {
+fn serve(mut stream: Pipe, protocol: Protocol, behaviour: Behaviour, pair: &Barrier) {
+    match behaviour {
+        Behaviour::ClosesAtOnce => return,
+        Behaviour::TalksNonsense => {
             stream.write_all(b"220 mail.example ESMTP ready\r\n");
             stream.read(&mut [0; 1024]);
             return;
         }
-        Habit::AsksWithoutEnd => {
+        Behaviour::AsksWithoutEnd => {
             let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
             let pings = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8].repeat(10_000);
             let mut begun = stream.write_all(&settings);
@@ -229,12 +229,13 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit, pair: &Barrier) {
         _ => {}
     }
     let clock = Clock::start();
-    let config = config(habit);
+    let config = config(behaviour);
     let mut engine =
         if protocol.is_multiplexed() { Connection::h2(config, clock.now()) } else { Connection::h1(config) };
     let (mut answered, mut waiting) = (0, Vec::new());
     loop {
-        let is_last = matches!(habit, Habit::ClosesAfter(n) | Habit::DiesAfter(n) if answered >= n);
+        let is_last =
+            matches!(behaviour, Behaviour::ClosesAfter(n) | Behaviour::DiesAfter(n) if answered >= n);
         if is_last {
             // The FIN leaves with the response: no request arrives in between, which would make it a reset.
             rustix::net::sockopt::set_tcp_cork(&stream.stream, true).unwrap();
@@ -247,27 +248,27 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit, pair: &Barrier) {
             Some(n) => engine.handle_received(clock.now(), n),
         }
         let (complete, closed) = complete_requests(&mut engine, clock);
-        let hangs_up = match habit {
-            Habit::AbortsAfter(n) => answered >= n,
-            other => other == Habit::HangsUpOnce,
+        let hangs_up = match behaviour {
+            Behaviour::AbortsAfter(n) => answered >= n,
+            other => other == Behaviour::HangsUpOnce,
         };
         if hangs_up && !complete.is_empty() {
             return;
         }
         waiting.extend(complete);
-        let round = match habit {
-            Habit::WaitsFor(requests) => requests,
-            Habit::EndsInRounds { quota, round } => round.min(quota - answered),
+        let round = match behaviour {
+            Behaviour::WaitsFor(requests) => requests,
+            Behaviour::EndsInRounds { quota, round } => round.min(quota - answered),
             _ => 0,
         };
         if waiting.len() < round as usize {
             continue;
         }
         for (stream, path) in waiting.drain(..) {
-            if matches!(habit, Habit::InStep(requests) if answered < requests) {
+            if matches!(behaviour, Behaviour::InStep(requests) if answered < requests) {
                 pair.wait();
             }
-            answered += u32::from(answer(&mut engine, clock, stream, path, habit));
+            answered += u32::from(answer(&mut engine, clock, stream, path, behaviour));
         }
         if closed {
             write_all(&mut stream, &mut engine, clock);
@@ -277,13 +278,13 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit, pair: &Barrier) {
 }
 
 /// The engine configuration of such a server.
-fn config(habit: Habit) -> Config {
+fn config(behaviour: Behaviour) -> Config {
     let mut config = Config::new(Role::Server);
-    if let Habit::EndsAfter(requests) | Habit::EndsInRounds { quota: requests, .. } = habit {
+    if let Behaviour::EndsAfter(requests) | Behaviour::EndsInRounds { quota: requests, .. } = behaviour {
         config.max_requests = Some(requests);
     }
-    config.flow.manual_release = habit == Habit::KeepsCredit;
-    if let Habit::Takes(streams) = habit {
+    config.flow.manual_release = behaviour == Behaviour::KeepsCredit;
+    if let Behaviour::Takes(streams) = behaviour {
         config.max_concurrent_streams = Some(streams);
     }
     config
@@ -304,29 +305,36 @@ fn complete_requests(engine: &mut Connection, clock: Clock) -> (Vec<(StreamId, u
     (complete, false)
 }
 
-/// Answers as the habit has it; `true` if with a response.
-fn answer(engine: &mut Connection, clock: Clock, stream: StreamId, path: usize, habit: Habit) -> bool {
+/// Answers as the behaviour has it; `true` if with a response.
+fn answer(
+    engine: &mut Connection,
+    clock: Clock,
+    stream: StreamId,
+    path: usize,
+    behaviour: Behaviour,
+) -> bool {
     let now = clock.now();
-    match habit {
-        Habit::IsSilent => false,
-        Habit::RefusesFirst if stream == StreamId(1) => {
+    match behaviour {
+        Behaviour::IsSilent => false,
+        Behaviour::RefusesFirst if stream == StreamId(1) => {
             engine.reset(now, stream, ErrorCode::REFUSED_STREAM);
             false
         }
-        Habit::RefusesTooLate if stream == StreamId(1) => {
+        Behaviour::RefusesTooLate if stream == StreamId(1) => {
             let response = Response { status: 200, fields: &[], body_length: None, end_stream: false };
             engine.send_response(now, stream, &response);
             engine.reset(now, stream, ErrorCode::REFUSED_STREAM);
             false
         }
         _ => {
-            if habit == Habit::HintsEarly {
+            if behaviour == Behaviour::HintsEarly {
                 engine.send_interim(now, stream, 103, &[Field::new("link", "</style.css>")]);
             }
-            if habit == Habit::Pushes {
+            if behaviour == Behaviour::Pushes {
                 push(engine, clock, stream);
             }
-            let body = if habit == Habit::MeasuresPaths { vec![b'x'; path] } else { b"hello".to_vec() };
+            let body =
+                if behaviour == Behaviour::MeasuresPaths { vec![b'x'; path] } else { b"hello".to_vec() };
             say(engine, clock, stream, &body);
             true
         }

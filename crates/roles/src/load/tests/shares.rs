@@ -20,7 +20,7 @@ fn shared(server: &Server, number: u32) -> LoadSpec<'static> {
 
 #[test]
 fn shares_make_together_each_request_once_over_each_connection_once() {
-    let server = Server::start(Protocol::H2c, Habit::Serves);
+    let server = Server::start(Protocol::H2c, Behaviour::Serves);
     let results: Vec<LoadResult> = (0..3).map(|number| result(&shared(&server, number))).collect();
     let numbers: BTreeSet<u32> =
         results.iter().flat_map(|result| &result.samples).map(|sample| sample.number).collect();
@@ -33,7 +33,7 @@ fn shares_make_together_each_request_once_over_each_connection_once() {
 
 #[test]
 fn shares_of_an_open_loop_are_due_when_it_is() {
-    let server = Server::start(Protocol::H2c, Habit::Serves);
+    let server = Server::start(Protocol::H2c, Behaviour::Serves);
     let of = 2;
     for number in 0..of {
         let mut spec = LoadSpec { share: Share { number, of }, ..spec(Protocol::H2c, &server) };
@@ -49,7 +49,7 @@ fn shares_of_an_open_loop_are_due_when_it_is() {
 
 #[test]
 fn a_share_without_a_connection_is_refused_with_what_to_do() {
-    let server = Server::start(Protocol::H2c, Habit::Serves);
+    let server = Server::start(Protocol::H2c, Behaviour::Serves);
     for (connections, of, is_refused) in [(7, 7, false), (7, 8, true)] {
         let mut spec = shared(&server, 6);
         spec.share.of = of;
@@ -77,7 +77,7 @@ fn gated(spec: &LoadSpec<'_>, gate: &StartGate, begin: impl FnOnce()) -> Result<
 #[test]
 fn a_load_with_a_gate_dials_and_begins_no_sooner_than_at_its_instant() {
     for (protocol, threads) in [(Protocol::H1, 1), (Protocol::H2c, 1), (Protocol::H2c, 2)] {
-        let server = Server::start(protocol, Habit::Serves);
+        let server = Server::start(protocol, Behaviour::Serves);
         let gate = StartGate::new();
         let spec = LoadSpec { threads, start: Some(&gate), ..spec(protocol, &server) };
         let clock = Clock::new(spec.clock_origin_ns);
@@ -97,7 +97,7 @@ fn a_load_with_a_gate_dials_and_begins_no_sooner_than_at_its_instant() {
 
 #[test]
 fn an_instant_that_has_passed_is_no_reason_to_be_late_from_the_beginning() {
-    let server = Server::start(Protocol::H2c, Habit::Serves);
+    let server = Server::start(Protocol::H2c, Behaviour::Serves);
     let gate = StartGate::new();
     let spec = LoadSpec { start: Some(&gate), ..spec(Protocol::H2c, &server) };
     let clock = Clock::new(spec.clock_origin_ns);
@@ -114,7 +114,7 @@ fn an_instant_that_has_passed_is_no_reason_to_be_late_from_the_beginning() {
 #[test]
 fn a_load_that_is_stopped_at_its_gate_sends_nothing() {
     for threads in [1, 2] {
-        let server = Server::start(Protocol::H2c, Habit::Serves);
+        let server = Server::start(Protocol::H2c, Behaviour::Serves);
         let (gate, stop) = (StartGate::new(), AtomicBool::new(false));
         let spec =
             LoadSpec { threads, start: Some(&gate), stop: Some(&stop), ..spec(Protocol::H2c, &server) };
@@ -129,7 +129,7 @@ fn a_load_that_is_stopped_at_its_gate_sends_nothing() {
 fn a_connection_that_the_server_closes_at_the_gate_is_dialled_again() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (gate, stop) = (StartGate::new(), AtomicBool::new(false));
-    let server = Server::start(Protocol::H1, Habit::Serves);
+    let server = Server::start(Protocol::H1, Behaviour::Serves);
     let mut spec = LoadSpec { start: Some(&gate), stop: Some(&stop), ..spec(Protocol::H1, &server) };
     spec.address = listener.local_addr().unwrap().into();
     (spec.cell.connections, spec.cell.max_connections) = (1, 1);
@@ -146,7 +146,7 @@ fn a_connection_that_the_server_closes_at_the_gate_is_dialled_again() {
 
 #[test]
 fn whoever_waits_at_the_gate_of_a_load_that_fails_is_told_and_so_are_its_other_threads() {
-    let server = Server::start(Protocol::H2c, Habit::Serves);
+    let server = Server::start(Protocol::H2c, Behaviour::Serves);
     let gate = StartGate::new();
     let mut spec = LoadSpec { threads: 2, start: Some(&gate), ..spec(Protocol::H2c, &server) };
     spec.address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().into();

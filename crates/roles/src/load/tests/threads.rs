@@ -15,7 +15,7 @@ fn shared<'a>(protocol: Protocol, server: &Server) -> LoadSpec<'a> {
 #[test]
 fn threads_send_together_what_one_would_send() {
     for protocol in BOTH {
-        let server = Server::start(protocol, Habit::Serves);
+        let server = Server::start(protocol, Behaviour::Serves);
         let mut updates = Vec::new();
         let finished = run(&shared(protocol, &server), &mut |now| updates.push(now.clone())).unwrap();
         let result = finished.close();
@@ -40,7 +40,7 @@ fn threads_send_together_what_one_would_send() {
 
 #[test]
 fn a_number_of_requests_is_shared_exactly_and_all_of_them_are_made() {
-    let server = Server::start(Protocol::H2c, Habit::Serves);
+    let server = Server::start(Protocol::H2c, Behaviour::Serves);
     for (threads, requests, level) in [(3, 100, Level::Full), (2, 101, Level::Tail), (64, 7, Level::Hist)] {
         let mut spec = shared(Protocol::H2c, &server);
         (spec.threads, spec.requests, spec.record) = (threads, Some(requests), Some(level));
@@ -59,7 +59,7 @@ fn a_number_of_requests_is_shared_exactly_and_all_of_them_are_made() {
 
 #[test]
 fn a_thread_that_fails_ends_all_with_its_error() {
-    let mut spec = shared(Protocol::H2c, &Server::start(Protocol::H2c, Habit::Serves));
+    let mut spec = shared(Protocol::H2c, &Server::start(Protocol::H2c, Behaviour::Serves));
     spec.address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().into();
     match run(&spec, &mut |_| ()) {
         Err(LoadError::Unreachable { why: ConnectError::Refused, .. }) => {}
@@ -70,7 +70,7 @@ fn a_thread_that_fails_ends_all_with_its_error() {
 #[test]
 fn a_stop_ends_every_thread_and_keeps_what_all_have_measured() {
     let stop = AtomicBool::new(false);
-    let server = Server::start(Protocol::H1, Habit::Serves);
+    let server = Server::start(Protocol::H1, Behaviour::Serves);
     let mut spec = LoadSpec { stop: Some(&stop), ..shared(Protocol::H1, &server) };
     spec.cell.work.phases.measure = Duration::from_secs(3600);
     let finished = run(&spec, &mut |progress| stop.store(progress.succeeded > 2, Ordering::Relaxed)).unwrap();
@@ -82,7 +82,7 @@ fn a_stop_ends_every_thread_and_keeps_what_all_have_measured() {
 #[test]
 fn errors_are_counted_as_errors_in_every_level_and_never_as_throughput() {
     for level in Level::ALL {
-        let server = Server::start(Protocol::H2c, Habit::RefusesTooLate);
+        let server = Server::start(Protocol::H2c, Behaviour::RefusesTooLate);
         let mut spec = LoadSpec { record: Some(level), ..spec(Protocol::H2c, &server) };
         spec.cell.work.replay = false;
         let finished = run(&spec, &mut |_| ()).unwrap();

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn that_http3_is_in_vain_is_said_once_by_all_loops_in_each_period() {
+    fn that_http3_has_no_effect_is_said_once_by_all_loops_in_each_period() {
         let (standing, period) = (Standing::default(), Duration::from_secs(300));
         let may = |seconds: u64| standing.may_tell_of_http3(Time::from_millis(seconds * 1_000), period);
         assert_eq!([0, 0, 299, 301, 302].map(may), [true, false, false, true, false]);

@@ -16,7 +16,7 @@ use h2lab_model::scenario::Cell;
 use h2lab_model::settings::{Knob, Role, written};
 
 /// A connection should take at least this many requests: then its handshake costs little.
-const ENOUGH: u64 = 100_000;
+pub(super) const ENOUGH: u64 = 100_000;
 /// Why the idle timeout comes before a limit of requests, where it may be either of them.
 const FIRST: &str = "look for this first: 0 ends each connection with its first request";
 /// Why a setting is the fix, where it is known to be the one.

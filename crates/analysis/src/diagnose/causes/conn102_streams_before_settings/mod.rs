@@ -50,7 +50,9 @@ impl Rule for StreamsBeforeSettings {
                 + ": with streams held back until the server's SETTINGS have arrived none is refused",
             ..finding
         };
-        case.is_worth(share).then_some(found).into_iter().collect()
+        // Requests that failed, or may have, are told also where they are few: the median shows nothing of them.
+        let has_failures = total.failed + total.unknown >= LEAST;
+        (has_failures || case.is_worth(share)).then_some(found).into_iter().collect()
     }
 }
 

@@ -85,13 +85,24 @@ fn refusals_of_a_client_that_cannot_be_followed_may_be_failures() {
     let one = "2 of 5 requests refused: 1 request failed, and whether the client sent the other 1 again is not known";
     assert_eq!(cost(4, 1), one);
     assert!(cost(4, 2).ends_with("; 2 requests failed"), "all are known");
-    assert!(cost_unfollowed(38, 0).is_some());
-    assert_eq!(cost_unfollowed(39, 0), None, "less than a twentieth");
+    assert!(cost_unfollowed(400, 0).is_some(), "few are told as well");
+    assert!(cost_unfollowed(400, 2).is_some(), "and so are failures");
 }
 
 #[test]
 fn refusals_that_cost_nothing_are_none() {
     let mut record = scene(125, 2, 7);
     record.samples.edit().iter_mut().for_each(|sample| sample.completed_at = Time::from_millis(125));
-    assert_eq!(finding(record), None);
+    assert_eq!(finding(record.clone()), None);
+    // One of them that failed may be chance, and is less than a twentieth of the requests.
+    let sample = record.samples.get(3).expect("four");
+    (4..40).for_each(|_| record.samples.push(&sample));
+    let failed = |mut record: CellRecord, count: usize| {
+        for sample in record.samples.edit().iter_mut().take(count) {
+            sample.outcome = Outcome::Refused;
+        }
+        finding(record)
+    };
+    assert_eq!(failed(record.clone(), 1), None);
+    assert!(failed(record, 2).is_some());
 }

@@ -6,13 +6,14 @@ mod tests;
 use std::collections::BTreeSet;
 
 use super::conn::CONN103 as META;
+use super::conn101_request_quota_per_connection::ENOUGH;
 use super::conn110_idle_timeout_race::races;
 use super::views::ends::Ends;
 use crate::diagnose::facts::ANNOUNCEMENT;
 use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_model::Fix;
-use h2lab_model::record::{GoAwayRecord, Outcome};
+use h2lab_model::record::{CloseReason, GoAwayRecord, Outcome};
 use h2lab_model::settings::Knob;
 use h2lab_wire::ErrorCode;
 
@@ -36,6 +37,9 @@ impl Rule for GoawayLosesRequests {
             // For a connection that was idle there is another cause, and a longer timeout is its fix.
             let idle: BTreeSet<(u32, u32)> =
                 races(repetition).iter().map(|race| (race.connection, race.stream)).collect();
+            let ours = repetition.record.connections.iter();
+            let ours = ours.filter(|connection| matches!(connection.closed, CloseReason::Local { .. }));
+            let closed_by_client: BTreeSet<u32> = ours.map(|connection| connection.index).collect();
             for sample in &repetition.record.samples {
                 lost.requests += 1;
                 // A request that was sent again until the client gave up is not lost because of one GOAWAY, but because
@@ -45,10 +49,18 @@ impl Rule for GoawayLosesRequests {
                 if ends.lost(&sample) && !is_given_up && !is_idle {
                     lost.all += 1;
                     lost.unprocessed += usize::from(sample.outcome == Outcome::Refused);
+                    let is_closed = closed_by_client.contains(&sample.connection);
+                    lost.given_up += usize::from(sample.outcome == Outcome::GoAway && is_closed);
                 }
             }
         }
-        lost.abrupt = case.connections().filter(|connection| is_abrupt(&connection.goaways)).count();
+        let stopped: Vec<u32> =
+            case.connections().filter_map(|connection| abrupt(&connection.goaways)).collect();
+        lost.abrupt = stopped.len();
+        lost.after = match stopped[..] {
+            [stream] if lost.goaways == 1 => Some(stream.div_ceil(2)),
+            _ => None,
+        };
         if lost.all < LEAST_LOST || lost.share() < LEAST_SHARE {
             return Vec::new();
         }
@@ -56,11 +68,11 @@ impl Rule for GoawayLosesRequests {
     }
 }
 
-/// Whether the server ended a connection in one step, so that requests in flight were above the last stream.
-fn is_abrupt(goaways: &[GoAwayRecord]) -> bool {
-    let orderly: Vec<&GoAwayRecord> =
-        goaways.iter().filter(|goaway| goaway.code == ErrorCode::NO_ERROR.0).collect();
-    !orderly.is_empty() && orderly.iter().all(|goaway| goaway.last_stream != ANNOUNCEMENT)
+/// The last stream that the server named if it ended a connection in one step, so that requests in flight were above it.
+fn abrupt(goaways: &[GoAwayRecord]) -> Option<u32> {
+    let orderly = goaways.iter().filter(|goaway| goaway.code == ErrorCode::NO_ERROR.0);
+    let lasts: Vec<u32> = orderly.map(|goaway| goaway.last_stream).collect();
+    lasts.iter().copied().min().filter(|_| !lasts.contains(&ANNOUNCEMENT))
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +85,10 @@ struct Lost {
     abrupt: usize,
     /// Lost requests that the server certainly did not process.
     unprocessed: usize,
+    /// Lost requests that the server went on with, on connections that the client closed.
+    given_up: usize,
+    /// After how many requests the server ended a connection at once, if it ended no other. Several that agree are CONN101.
+    after: Option<u32>,
 }
 
 impl Lost {
@@ -101,12 +117,7 @@ impl Lost {
                 plural(self.all as u64, "request"),
                 count(self.unprocessed as u64),
             ),
-            evidence: vec![
-                Evidence::new("requests that failed with a GOAWAY", self.all as f64, "requests"),
-                Evidence::new("of these, certainly not processed", self.unprocessed as f64, "requests"),
-                Evidence::new("connections ended by GOAWAY", self.goaways as f64, "connections"),
-                Evidence::new("of these, without an announcement", self.abrupt as f64, "connections"),
-            ],
+            evidence: self.evidence(),
             cost: format!(
                 "{} of {} failed ({percent:.1} %)",
                 count(self.all as u64),
@@ -119,6 +130,31 @@ impl Lost {
         }
     }
 
+    fn evidence(&self) -> Vec<Evidence> {
+        let mut evidence = Evidence::list([
+            ("requests that failed with a GOAWAY", self.all as f64, "requests"),
+            ("of these, certainly not processed", self.unprocessed as f64, "requests"),
+            ("connections ended by GOAWAY", self.goaways as f64, "connections"),
+            ("of these, without an announcement", self.abrupt as f64, "connections"),
+        ]);
+        let given_up = ("of the lost ones, given up by a client that closed", self.given_up as f64);
+        let more = [
+            (self.given_up > 0).then_some(given_up),
+            self.after.map(|after| ("requests up to the last stream of the GOAWAY", after.into())),
+        ];
+        evidence.extend(more.into_iter().flatten().map(|(what, n)| Evidence::new(what, n, "requests")));
+        evidence
+    }
+
+    /// The limit of requests that the only connection that ended may have met.
+    fn limit(&self, case: &Case<'_>) -> Option<Fix> {
+        let after = u64::from(self.after?);
+        let fix = case.advise(Knob::H2Requests, Some(ENOUGH.max(10 * after)));
+        let after = plural(after, "request");
+        let why = format!("if it is a limit: the connection ended after {after}; {}", fix.why);
+        fix.has_setting().then_some(Fix { why, ..fix })
+    }
+
     fn fixes(&self, case: &Case<'_>) -> Vec<Fix> {
         let ours = if case.cell().work.replay { "" } else { " (remove --no-replay)" };
         let again = Fix::new(
@@ -126,7 +162,14 @@ impl Lost {
             &format!("send requests above the last stream of a GOAWAY again{ours}"),
             "they were not processed, so that any of them may be repeated (RFC 9113 §6.8); keep bodies until the answer begins",
         );
+        let stay = Fix::new(
+            "client",
+            "after a GOAWAY, read the responses of streams up to its last one before closing",
+            "the server still answers them; before JDK 24 and 17.0.17, the JDK's HttpClient fails all requests of the \
+             connection with `GOAWAY received` (JDK-8335181)",
+        );
         let grace = (self.abrupt > 0).then(|| case.advise(Knob::GoAwayGrace, Some(GRACE_MS)));
-        (self.unprocessed > 0).then_some(again).into_iter().chain(grace).collect()
+        let client = [(self.unprocessed > 0).then_some(again), (self.given_up > 0).then_some(stay)];
+        client.into_iter().chain([self.limit(case), grace]).flatten().collect()
     }
 }

@@ -4,7 +4,7 @@
 use crate::diagnose::Finding;
 use crate::diagnose::testing::{self, Scene};
 use h2lab_base::units::Time;
-use h2lab_model::record::{CellRecord, Outcome};
+use h2lab_model::record::{CellRecord, CloseReason, Outcome};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
 
@@ -54,6 +54,39 @@ fn an_announced_end_needs_no_other_announcement() {
     let found = finding(record).expect("a finding");
     assert!(found.symptom.contains("0 of them without announcing it"), "{}", found.symptom);
     assert_eq!(found.fixes, [], "what was processed may not be repeated");
+}
+
+#[test]
+fn a_client_that_closes_at_a_goaway_is_told_to_wait_for_what_the_server_still_answers() {
+    let fixes = |closed: CloseReason| {
+        let mut record = scene(11, 0, &[Outcome::GoAway; 5], 1);
+        record.connections[0].closed = closed;
+        let fixes = finding(record).expect("a finding").fixes;
+        fixes.into_iter().filter(|fix| fix.why.contains("JDK-8335181")).count()
+    };
+    assert_eq!(fixes(CloseReason::Local { why: "the client closed it".to_owned() }), 1);
+    assert_eq!(fixes(CloseReason::Server), 0, "the server cut them off");
+}
+
+#[test]
+fn the_only_end_may_be_that_of_a_limit_and_of_several_conn101_tells() {
+    let limits = |last: u32, ends: u32, server: &str| {
+        let mut record = scene(last, 0, &[Outcome::GoAway; 5], 1);
+        record.connections[0].server_software = Some(server.into());
+        if ends > 1 {
+            record.connections[1].goaways = record.connections[0].goaways.clone();
+        }
+        let fixes = finding(record).expect("a finding").fixes;
+        let of_limit = fixes.into_iter().filter(|fix| fix.why.contains("if it is a limit"));
+        of_limit.map(|fix| (fix.setting, fix.why)).collect::<Vec<_>>()
+    };
+    let found = limits(11, 1, "h2lab/0.1.0");
+    let (setting, why) = found.first().expect("its own name");
+    assert_eq!(setting, "--max-requests-per-connection 100000");
+    assert!(why.contains("ended after 6 requests"), "{why}");
+    assert!(limits(ANNOUNCEMENT, 1, "h2lab/0.1.0").is_empty(), "the last stream is not named");
+    assert!(limits(11, 2, "h2lab/0.1.0").is_empty());
+    assert!(limits(11, 1, "unheard of").is_empty(), "there is no setting to name");
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub(in crate::diagnose) fn of_one_client(case: &Case<'_>) -> Option<Finding> {
         ("requests on all of them", requests.into(), "requests"),
         ("waiting after one was ready", millis_f64(excess), "ms"),
     ]);
-    Some(Finding {
+    let finding = Finding {
         symptom: format!(
             "the client opened {} within {}, before the first of them was ready after {}; all but one carried a request at \
              most, and the first could have carried the {requests}",
@@ -107,7 +107,21 @@ pub(in crate::diagnose) fn of_one_client(case: &Case<'_>) -> Option<Finding> {
         ],
         confirm: case.compare("--dial-policy single-flight,stampede"),
         ..case.finding(&META, excess, "waiting for a connection after another one was ready")
-    })
+    };
+    Some(worth_a_fix(case, excess, finding))
+}
+
+/// The finding of dials for which requests waited so long; an observation without a fix where that is not worth one.
+fn worth_a_fix(case: &Case<'_>, waited: Duration, finding: Finding) -> Finding {
+    if case.is_worth_time(waited) {
+        return finding;
+    }
+    Finding {
+        cost: format!("{}; an observation: no response is known to be slower for it", finding.cost),
+        explains: Some(0.0),
+        fixes: Vec::new(),
+        ..finding
+    }
 }
 
 /// All stampedes of a cell.
@@ -160,7 +174,7 @@ impl Total {
         }
         let is_ours = case.cell().dial == DialPolicy::Stampede;
         let policy = if is_ours { " (--dial-policy single-flight)" } else { "" };
-        Finding {
+        let finding = Finding {
             symptom: format!(
                 "{}, with {each:.1} dials on average where one would do: {} of {} opened carried no request",
                 plural(self.stampedes as u64, "stampede"),
@@ -187,6 +201,7 @@ impl Total {
                 self.excess.time,
                 "waiting longer for a connection than the quickest dial took",
             )
-        }
+        };
+        worth_a_fix(case, self.excess.time, finding)
     }
 }

@@ -38,7 +38,7 @@ fn dials_of_which_one_is_used_are_a_stampede() {
     );
     assert_eq!((found.evidence[2].value, found.evidence[4].value), (5.0, 4.0));
     says(&found.cost, "5 handshakes for nothing at both ends…");
-    assert!(found.fixes[0].setting.starts_with("one dial for all that wait"));
+    assert!(found.is_observation() && found.fixes.is_empty(), "no request waited longer: {found:?}");
 }
 
 #[test]
@@ -79,6 +79,7 @@ fn what_requests_waited_longer_than_for_the_quickest_dial_is_its_cost() {
     // 40 ms of 25, 25 and 90.
     assert!((found.cost_share - 40.0 / 140.0).abs() < 1e-9, "{}", found.cost);
     says(&found.cost, "…1 request waited longer…");
+    assert!(!found.is_observation() && found.fixes[0].setting.starts_with("one dial for all that wait"));
 }
 
 /// The record of a client that was alone and dialled `dialled` connections 1 ms apart. Each carries a request when it
@@ -102,6 +103,19 @@ fn a_connection_for_each_of_many_requests_at_once_is_found_of_one_client() {
     );
     says(&found.cost, "19 handshakes for nothing at both ends…");
     assert!(found.fixes.iter().any(|fix| fix.setting.contains("sendAsync")), "{:?}", found.fixes);
+}
+
+#[test]
+fn a_stampede_for_which_hardly_any_time_was_waited_is_an_observation_without_a_fix() {
+    // The nth request waits n - 1 ms longer than the first, of 65 ms each.
+    let found = |dialled: u32| alone(at_once(dialled, 0).record()).expect("a finding");
+    let (eight, seven) = (found(8), found(7));
+    assert!(!eight.is_observation() && !eight.fixes.is_empty(), "3.5 of 65 ms: {}", eight.cost);
+    assert!(seven.is_observation() && seven.fixes.is_empty(), "3 of 65 ms: {}", seven.cost);
+    says(
+        &seven.cost,
+        "6 handshakes for nothing at both ends…; an observation: no response is known to be slower for it",
+    );
 }
 
 #[test]

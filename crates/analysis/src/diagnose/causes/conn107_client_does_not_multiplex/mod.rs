@@ -53,11 +53,21 @@ fn requests_on(connections: &[&ConnectionRecord]) -> (f64, f64) {
 
 /// The client ends its connections itself, and requests wait for the next.
 fn reconnecting(case: &Case<'_>) -> Option<Finding> {
-    let ended: Vec<&ConnectionRecord> = case.records().flat_map(ended_by_us).collect();
-    let (requests, each) = requests_on(&ended);
-    if ended.len() < LEAST_ENDS || ended.len() * 2 < used(case).len() || each > FEW {
+    let (mut all, mut followed): (Vec<&ConnectionRecord>, Vec<&ConnectionRecord>) = (Vec::new(), Vec::new());
+    for record in case.records() {
+        // A connection that ends with the client's work has no successor, so it could not have been kept for one.
+        let last_dial = record.connections.iter().map(|connection| connection.dialled_at).max();
+        let is_followed = |one: &&ConnectionRecord| last_dial.is_some_and(|dial| one.closed_at <= dial);
+        followed.extend(ended_by_us(record).filter(is_followed));
+        all.extend(ended_by_us(record));
+    }
+    let (_, each) = requests_on(&followed);
+    if followed.len() < LEAST_ENDS || followed.len() * 2 < used(case).len() || each > FEW {
         return None;
     }
+    // Those without a successor are counted where they are like the others: the list of connections has them, too.
+    let ended = if requests_on(&all).1 > FEW { followed } else { all };
+    let (requests, each) = requests_on(&ended);
     let waits = case.records().flat_map(|record| {
         record.samples.iter().map(|sample| match sample.connection {
             // A request that never got a connection waited for one all the time.
@@ -86,18 +96,14 @@ fn reconnecting(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// Connections that the client ended although all their requests had been answered, and after which others were
-/// dialled.
+/// Connections that the client ended although all their requests had been answered.
 fn ended_by_us(record: &CellRecord) -> impl Iterator<Item = &ConnectionRecord> {
     let is_failure = |sample: &Sample| sample.outcome.is_failure();
     let failed: BTreeSet<u32> =
         record.samples.iter().filter(is_failure).map(|sample| sample.connection).collect();
-    // A connection that ends with the client's work has no successor, so it could not have been kept for one.
-    let last_dial = record.connections.iter().map(|connection| connection.dialled_at).max();
     record.connections.iter().filter(move |connection| {
         let is_ours = matches!(connection.closed, CloseReason::Local { .. }) && connection.goaways.is_empty();
-        let is_followed = last_dial.is_some_and(|dial| connection.closed_at <= dial);
-        is_ours && is_followed && connection.requests > 0 && !failed.contains(&connection.index)
+        is_ours && connection.requests > 0 && !failed.contains(&connection.index)
     })
 }
 

@@ -48,10 +48,23 @@ fn a_connection_for_each_request_is_found_with_what_it_cost() {
     let found = finding(reconnecting(6, 1, 25)).expect("a finding");
     assert_eq!(
         found.symptom,
-        "the client ended 5 connections itself, after 1.0 requests each on average; 6 requests waited 25 ms each for theirs"
+        "the client ended 6 connections itself, after 1.0 requests each on average; 6 requests waited 25 ms each for theirs"
     );
     assert!((found.cost_share - 0.5).abs() < 1e-9, "{}", found.cost);
     assert!(found.fixes[0].setting.contains("--reconnect-every"));
+    assert!((found.evidence[0].value - 6.0).abs() < 1e-9, "the last one as well, as the report's list says");
+}
+
+#[test]
+fn the_last_connection_is_counted_unless_it_carried_many_requests() {
+    let ended = |requests: u32| {
+        let mut record = reconnecting(6, 1, 25);
+        record.connections[5].requests = requests;
+        finding(record).expect("a finding").evidence[0].value
+    };
+    // 60 or 61 requests on six connections.
+    assert!((ended(55) - 6.0).abs() < 1e-9);
+    assert!((ended(56) - 5.0).abs() < 1e-9);
 }
 
 #[test]

@@ -5,12 +5,13 @@ mod tests;
 
 use super::flow::FLOW101 as META;
 use super::views::stopped::{Stopped, large_enough};
-use super::views::windows::{Scope, download_credit};
+use super::views::windows::{DEFAULT_WINDOW, Scope};
 use crate::diagnose::{Case, Confidence, Finding, Rule};
 use h2lab_base::units::format_bytes;
 use h2lab_model::Fix;
+use h2lab_model::record::CellRecord;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise, first, known};
-use h2lab_wire::trace::Direction;
+use h2lab_wire::trace::{Direction, FrameKind};
 
 /// The smallest window that is advised: enough for 320 Mbit/s over 100 ms.
 const LEAST: u64 = 4 << 20;
@@ -71,4 +72,21 @@ pub(super) fn fix(knob: Knob, bytes: u64) -> Fix {
     let elsewhere = known(wish).map_or(String::new(), |known| format!("; elsewhere: {}", first(&known)));
     let why = format!("{} of our client; {}{elsewhere}", knob.words(), ours.why);
     Fix { wish: Some(wish), ..Fix::new("client", &ours.setting, why) }
+}
+
+/// The most credit that a connection had for downloads at any time: the client's connection window, from the frames; at
+/// least the initial size of every window (RFC 9113 §6.9.2).
+fn download_credit(record: &CellRecord, connection: u32) -> u64 {
+    let (mut granted, mut taken, mut most) = (DEFAULT_WINDOW, 0_u64, DEFAULT_WINDOW);
+    for frame in record.frames.iter().filter(|frame| frame.connection == connection) {
+        match (frame.kind, frame.direction) {
+            (FrameKind::WINDOW_UPDATE, Direction::Up) if frame.stream.0 == 0 => {
+                granted += u64::from(frame.value);
+            }
+            (FrameKind::DATA, Direction::Down) => taken += u64::from(frame.length),
+            _ => {}
+        }
+        most = most.max(granted.saturating_sub(taken));
+    }
+    most
 }

@@ -1,9 +1,13 @@
 //! When a server's stream window is too small, and when something else is.
 
+use std::collections::BTreeMap;
+
 use crate::diagnose::causes::views::transfer::{Transfer, with_other_work};
 use crate::diagnose::{Confidence, Finding, run};
-use h2lab_model::record::CellRecord;
-use h2lab_wire::trace::Direction;
+use h2lab_base::units::Time;
+use h2lab_model::record::{CellRecord, Outcome, Sample};
+use h2lab_wire::StreamId;
+use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule.starts_with("FLOW"))
@@ -73,4 +77,91 @@ fn a_long_body_is_found_although_its_first_flights_are_those_of_tcp() {
     let found = finding(long.record()).expect("a finding");
     assert_eq!(found.rule, "FLOW102");
     assert!((0.4..0.8).contains(&found.cost_share), "{}", found.cost);
+}
+
+/// Uploads of 512 KiB that begin at these ms, each through a window of four frames, over a round trip of 40 ms. The
+/// link needs `link` ms for a frame, and the server returns the credit of `piece` frames at a time.
+fn at_once(begins: &[u64], link: u64, piece: u64) -> CellRecord {
+    const FRAME: u64 = 16 << 10;
+    let mut record = Transfer { count: 0, ..upload().with_stream_window(4 * FRAME) }.record();
+    // Credit by the time of its arrival and in the order in which it was given: the stream, and how many frames.
+    let mut credit: BTreeMap<(u64, u64), (u32, u64)> = BTreeMap::new();
+    let mut left: BTreeMap<u32, u64> = BTreeMap::new();
+    for (stream, begin) in (1_u32..).step_by(2).zip(begins) {
+        credit.insert((100 + *begin, u64::from(stream)), (stream, 4));
+        left.insert(stream, 32);
+    }
+    let mut frame = |at: u64, direction, stream: u32, kind, length: u64, value: u64, flags| {
+        record.frames.push(FrameEvent {
+            at: Time::from_millis(at),
+            connection: 0,
+            stream: StreamId(stream),
+            length: length as u32,
+            value: value as u32,
+            kind,
+            flags,
+            direction,
+        });
+    };
+    let (mut free, mut given, mut read) = (0, 100, BTreeMap::<u32, u64>::new());
+    let mut ended: Vec<(u32, u64, u64)> = Vec::new();
+    while let Some(((at, _), (stream, frames))) = credit.pop_first() {
+        let left = left.entry(stream).or_default();
+        if *left == 32 {
+            frame(at, Direction::Up, stream, FrameKind::HEADERS, 20, 0, 4);
+        } else {
+            frame(at, Direction::Down, stream, FrameKind::WINDOW_UPDATE, 4, frames * FRAME, 0);
+        }
+        for _ in 0..frames.min(*left) {
+            *left -= 1;
+            frame(at, Direction::Up, stream, FrameKind::DATA, FRAME, 0, u8::from(*left == 0));
+            free = at.max(free) + link;
+            let whole: &mut u64 = read.entry(stream).or_insert(0);
+            *whole += 1;
+            if whole.is_multiple_of(piece) {
+                given += 1;
+                credit.insert((free + 40, given), (stream, piece));
+            }
+            if *left == 0 {
+                frame(free + 40, Direction::Down, stream, FrameKind::HEADERS, 20, 0, 5);
+                ended.push((stream, begins[stream as usize / 2] + 100, free + 40));
+            }
+        }
+    }
+    record.frames.sort_by_key(|frame| frame.at);
+    for (stream, begin, end) in ended {
+        let [begin, end] = [begin, end].map(Time::from_millis);
+        record.samples.push(&Sample {
+            connection: 0,
+            stream: StreamId(stream),
+            sent_at: begin,
+            first_byte_at: end,
+            completed_at: end,
+            outcome: Outcome::Succeeded,
+            status: 200,
+            ..Sample::due(begin, true)
+        });
+        record.connections[0].requests += 1;
+    }
+    record
+}
+
+#[test]
+fn uploads_that_fill_the_link_together_do_not_wait_for_their_windows() {
+    let cases: [(&[u64], u64, u64, bool, &str); 9] = [
+        (&[0], 0, 1, true, "one waits a round trip"),
+        (&[0, 0], 0, 1, true, "both wait at the same time, and nothing is on the way"),
+        (&[0, 13], 0, 1, true, "one after the other, each as long as the path"),
+        (&[0, 10, 20, 30], 0, 1, true, "one of four sends every 10 ms, and all credit comes in time"),
+        // The credit of a frame is back 40 ms after the link has carried it.
+        (&[0, 0], 5, 1, true, "two windows are 40 of 45 ms of the link"),
+        (&[0, 0], 6, 1, false, "they are more than 46 ms: each waits for the other's data"),
+        (&[0, 0], 5, 2, true, "40 of 50 ms, and none sends for a half of a round trip"),
+        (&[0, 0, 0], 4, 1, false, "three windows are more than 44 ms"),
+        (&[0, 0], 20, 1, false, "a link that is much too narrow"),
+    ];
+    for (begins, link, piece, is_found, why) in cases {
+        let found = run(&[at_once(begins, link, piece)]);
+        assert_eq!(found.iter().any(|finding| finding.rule == "FLOW102"), is_found, "{why}: {found:?}");
+    }
 }

@@ -91,7 +91,7 @@ impl Rule for ServerCpu {
 }
 
 /// The server of a repetition that lasted for long enough.
-fn server(record: &CellRecord) -> Option<&ServerSummary> {
+pub(super) fn server(record: &CellRecord) -> Option<&ServerSummary> {
     record.server.as_ref().filter(|server| u128::from(server.wall_ns) >= SHORTEST.as_nanos())
 }
 

@@ -3,8 +3,11 @@
 use crate::diagnose::testing::{self, Scene, says};
 use crate::diagnose::{Confidence, Finding, findings};
 use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
+use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
+use h2lab_model::experiment::Knob;
 use h2lab_model::record::{CellRecord, PacketFate};
+use h2lab_model::scenario::Sidecar;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::{Direction, FrameKind};
 
@@ -149,6 +152,80 @@ fn twenty_pauses_that_cost_a_twentieth_are_wanted() {
     let mut cheap = bodies(20, |_| 66, 41);
     cheap.samples.edit()[0].completed_at = Time::from_millis(60_000);
     assert_eq!(finding(cheap), None, "20 × 66 ms of a minute");
+}
+
+/// The same as [`bodies`] over a live network whose lowest round trip is `rtt_us`.
+fn live(rtt_us: u32, count: u32, after: impl Fn(u32) -> u64) -> CellRecord {
+    let mut record = bodies(count, after, 0);
+    let at = Time::from_millis(50);
+    record.tcp =
+        vec![TcpTick { at, connection: 0, retransmits: 0, cwnd: 10, rtt_us, unacked: 0, server: false }];
+    (record.cell.link, record.link) = (None, None);
+    record.packets.clear();
+    record
+}
+
+#[test]
+fn bodies_one_round_trip_after_their_heads_waited_for_a_prompt_acknowledgement() {
+    let found = finding(live(5_900, 19, |_| 6)).expect("a finding");
+    says(&found.symptom, "the bodies of 19 small responses came one round trip after their heads, 6…ms on…");
+    assert_eq!((found.confidence, found.fixes.len()), (Confidence::Inferred, 1));
+    assert_eq!(found.unaffected_by, Some(Knob::QuickAcks));
+    assert!((found.cost_share - 6.0 / 31.0).abs() < 0.01, "{}", found.cost);
+    let delayed = finding(live(6_000, 20, |_| 46)).expect("a finding");
+    says(&delayed.symptom, "20 pauses in the middle of a response…");
+    assert_eq!(delayed.unaffected_by, None);
+}
+
+#[test]
+fn a_handler_takes_a_time_that_is_not_the_round_trip() {
+    let of = |rtt_us| finding(live(rtt_us, 19, |_| 6)).is_some();
+    assert!(!of(20_000));
+    assert!(of(5_300) && of(7_000), "15 %");
+    assert!(!of(5_200) && !of(7_100));
+    let short = |rtt_us| finding(live(rtt_us, 19, |_| 2)).is_some();
+    assert!(short(2_000) && short(2_500), "half a millisecond");
+    assert!(!short(1_999) && !short(2_501));
+}
+
+#[test]
+fn ten_late_bodies_among_most_of_the_small_responses_are_wanted() {
+    assert!(finding(live(6_000, 10, |_| 6)).is_some());
+    assert_eq!(finding(live(6_000, 9, |_| 6)), None);
+    let late = |count: u32| finding(live(6_000, 20, |n| if n < count { 6 } else { 0 })).is_some();
+    assert!(late(12) && !late(11));
+}
+
+#[test]
+fn bodies_of_several_segments_and_those_that_a_sidecar_passes_on_are_late_for_other_reasons() {
+    let with = |length: u32, direction: Direction| {
+        let mut record = live(6_000, 19, |_| 6);
+        let mut data: Vec<_> =
+            record.frames.iter().filter(|frame| frame.kind == FrameKind::DATA).copied().collect();
+        for frame in &mut data {
+            (frame.length, frame.direction) = (length, direction);
+        }
+        if direction == Direction::Down {
+            record.frames.retain(|frame| frame.kind != FrameKind::DATA);
+        }
+        record.frames.extend(data);
+        record.frames.sort_by_key(|frame| frame.at);
+        finding(record).is_some()
+    };
+    for direction in [Direction::Down, Direction::Up] {
+        assert!(with(1_400, direction) && !with(1_401, direction), "{direction:?}");
+    }
+    let mut behind = live(6_000, 19, |_| 6);
+    let name = "envoy".to_owned();
+    behind.cell.sidecar = Some(Sidecar { name, warm_pool: 1, max_connections: 1 });
+    assert_eq!(finding(behind), None);
+}
+
+#[test]
+fn in_a_packet_log_the_acknowledgement_of_the_head_left_at_once() {
+    let found = finding(bodies(19, |_| 25, 4)).expect("a finding");
+    assert_eq!(found.confidence, Confidence::Observed);
+    assert_eq!(finding(bodies(19, |_| 25, 5)), None, "the body left before it");
 }
 
 #[test]

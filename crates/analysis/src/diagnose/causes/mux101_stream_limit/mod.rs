@@ -35,12 +35,12 @@ pub(super) struct StreamLimit;
 
 impl Rule for StreamLimit {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
-        let Some(slots) = joined(&case.records().filter_map(slots).collect::<Vec<_>>()) else {
-            return Vec::new();
+        let slots = joined(&case.records().filter_map(slots).collect::<Vec<_>>());
+        let is_it = |slots: &Slots| {
+            slots.requests >= LEAST_REQUESTS && !is_crowded(case, slots) && case.is_worth_time(slots.waited)
         };
-        let is_it =
-            slots.requests >= LEAST_REQUESTS && !is_crowded(case, &slots) && case.is_worth_time(slots.waited);
-        is_it.then(|| finding(case, &slots)).into_iter().collect()
+        let waited = slots.filter(is_it).map(|slots| finding(case, &slots));
+        waited.or_else(|| held::refused_at_limit(case)).into_iter().collect()
     }
 }
 

@@ -269,3 +269,49 @@ fn a_client_below_the_limit_or_with_few_requests_or_pauses_is_not_held_back() {
     assert!(held(alone(2, Some(2), 22, 4)).is_some(), "ten rounds after the first fill it");
     assert_eq!(held(alone(2, Some(2), 20, 4)), None, "nine do");
 }
+
+#[test]
+fn all_requests_that_took_the_places_of_those_that_ended_are_counted() {
+    let followed = |in_flight, requests| {
+        let found = held(alone(in_flight, Some(in_flight), requests, 0)).expect("a finding");
+        says(&found.symptom, "…and sent … only when one of these had ended");
+        found.evidence[1].value
+    };
+    // The other four of each round end together, and four take their places.
+    assert!((followed(5, 60) - 55.0).abs() < 1e-9);
+    assert!((followed(2, 30) - 28.0).abs() < 1e-9);
+}
+
+#[test]
+fn requests_after_which_a_stream_is_left_are_not_counted() {
+    let mut record = alone(2, Some(2), 30, 0);
+    let followed = |record: &CellRecord| held(record.clone()).expect("a finding").evidence[1].value;
+    let before = followed(&record);
+    let mut last = Sample::due(Time::from_millis(560), true);
+    (last.sent_at, last.completed_at) = (Time::from_millis(560), Time::from_millis(561));
+    record.samples.push(&last);
+    assert!((followed(&record) - before).abs() < 1e-9);
+}
+
+#[test]
+fn refused_streams_show_in_a_capture_that_the_client_wanted_more_than_the_limit() {
+    let refused = |in_flight: u32, resets: &[(u32, u32)]| {
+        let mut record = alone(in_flight, Some(2), 30, 0);
+        record.generator.wall_ns = 0;
+        record.connections[0].resets_received = resets.to_vec();
+        record
+    };
+    let found = finding(refused(2, &[(7, 2)])).expect("a finding");
+    says(
+        &found.symptom,
+        "the client had as many requests in flight as the server allows on a connection, 2, …",
+    );
+    says(&found.cost, "…: 2 streams that the server refused show that it wanted more at a time");
+    assert_eq!(found.confidence, Confidence::Inferred);
+    assert_eq!(finding(refused(2, &[(7, 1)])), None, "one may be chance");
+    assert_eq!(finding(refused(2, &[(8, 9)])), None, "CANCEL");
+    assert_eq!(finding(refused(1, &[(7, 9)])), None, "the limit was not reached otherwise");
+    let mut ours = refused(2, &[(7, 9)]);
+    ours.generator.wall_ns = 1;
+    assert_eq!(finding(ours), None, "our own client shows what waited");
+}

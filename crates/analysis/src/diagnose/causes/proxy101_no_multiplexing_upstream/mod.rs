@@ -154,13 +154,19 @@ fn fixes(case: &Case<'_>, asked: &Asked) -> Vec<Fix> {
     let mut fixes = vec![wish(Knob::UpstreamProtocol, None)];
     fixes.push(wish(Knob::UpstreamConnections, Some(asked.peak)));
     if asked.is_dialled() {
-        fixes.push(wish(Knob::UpstreamKeepAlive, Some(asked.peak)));
+        fixes.push(kept(case, asked));
     }
     // One setting that there is says more than what there is not.
     if fixes.iter().any(Fix::has_setting) {
         fixes.retain(Fix::has_setting);
     }
     fixes
+}
+
+/// As many connections as requests, and these kept.
+fn kept(case: &Case<'_>, asked: &Asked) -> Fix {
+    let wish = Wish { knob: Knob::UpstreamKeepAlive, role: Role::Back, value: Some(asked.peak) };
+    advise(&case.peer(), wish)
 }
 
 fn observation(case: &Case<'_>, asked: &Asked) -> Finding {
@@ -178,6 +184,7 @@ fn observation(case: &Case<'_>, asked: &Asked) -> Finding {
                 .to_owned(),
         explains: Some(0.0),
         confidence: Confidence::Observed,
+        fixes: Some(kept(case, asked)).filter(Fix::has_setting).into_iter().collect(),
         confirm: case.compare("").trim_end().to_owned()
             + ", before and after connections to the upstream are kept: responses must begin sooner",
         ..case.finding_of_share(&META, 0.0)

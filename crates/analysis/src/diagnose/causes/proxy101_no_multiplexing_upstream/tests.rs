@@ -71,16 +71,41 @@ fn a_hundred_requests_are_wanted() {
 }
 
 #[test]
-fn a_connection_for_every_second_request_is_observed_and_nothing_is_advised() {
+fn a_connection_for_every_second_request_is_observed_with_what_keeps_connections() {
     let dialled =
         |connections| finding(record(Protocol::H2c, OriginCounts { connections, most_busy: 4, ..FULL }));
     let found = dialled(50).expect("an observation");
-    assert!(found.is_observation() && found.fixes.is_empty(), "{found:?}");
+    assert!(found.is_observation(), "{found:?}");
+    let settings: Vec<&str> = found.fixes.iter().map(|fix| fix.setting.as_str()).collect();
+    assert_eq!(settings, ["http-reuse always"]);
     let opened = "haproxy opened 50 connections to its upstream for 100 requests: 2.0 requests on each";
     assert_eq!(found.symptom, format!("{opened}, on average"));
     assert_eq!(dialled(49), None);
     let both = finding(record(Protocol::H2c, OriginCounts { connections: 50, ..FULL })).expect("a finding");
     assert!(both.fixes.iter().any(|fix| fix.setting.starts_with("http-reuse")), "{:?}", both.fixes);
+}
+
+#[test]
+fn each_proxy_has_its_own_line_that_keeps_connections_and_none_if_we_know_of_none() {
+    let fixes = |name: &str, version: &str| {
+        let dialled = OriginCounts { connections: 100, most_busy: 4, ..FULL };
+        let mut record = record(Protocol::H2c, dialled);
+        record.cell.target = Target::Sut { name: name.to_owned() };
+        let server = record.server.as_mut().expect("it has one");
+        (server.name, server.version) = (name.to_owned(), version.to_owned());
+        finding(record).expect("an observation").fixes
+    };
+    let nginx = fixes("nginx", "1.22.1");
+    assert_eq!(nginx[0].setting, "keepalive 4;");
+    let needs = "proxy_http_version 1.1; proxy_set_header Connection \"\";";
+    assert!(nginx[0].why.contains(needs), "{}", nginx[0].why);
+    // What these take is a time, not how many.
+    assert_eq!(fixes("h2o", "2.2.5")[0].setting, "proxy.timeout.keepalive: 10000");
+    assert_eq!(fixes("nghttpx", "1.52.0")[0].setting, "--backend-keep-alive-timeout=10");
+    let apache = fixes("apache", "2.4.71");
+    assert!(apache[0].setting.ends_with("enablereuse=on"), "{}", apache[0].setting);
+    assert!(apache[0].why.ends_with("(unchecked)"), "{}", apache[0].why);
+    assert!(fixes("tomcat", "10.1").is_empty());
 }
 
 #[test]

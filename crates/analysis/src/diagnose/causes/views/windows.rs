@@ -143,23 +143,6 @@ impl Grant {
     }
 }
 
-/// The most credit that a connection had for downloads at any time: the client's connection window, from the frames; at
-/// least the initial size of every window (RFC 9113 §6.9.2).
-pub(in crate::diagnose::causes) fn download_credit(record: &CellRecord, connection: u32) -> u64 {
-    let (mut granted, mut taken, mut most) = (DEFAULT_WINDOW, 0_u64, DEFAULT_WINDOW);
-    for frame in record.frames.iter().filter(|frame| frame.connection == connection) {
-        match (frame.kind, frame.direction) {
-            (FrameKind::WINDOW_UPDATE, Direction::Up) if frame.stream.0 == 0 => {
-                granted += u64::from(frame.value);
-            }
-            (FrameKind::DATA, Direction::Down) => taken += u64::from(frame.length),
-            _ => {}
-        }
-        most = most.max(granted.saturating_sub(taken));
-    }
-    most
-}
-
 /// A window as its sender sees it.
 #[derive(Debug)]
 struct Window {
@@ -262,6 +245,14 @@ impl Window {
         let total = self.total();
         let first = self.data.partition_point(|(taken, _)| *taken < total);
         self.data.get(first).or(self.data.last()).map_or(Duration::ZERO, |(_, sent)| at.since(*sent))
+    }
+
+    /// Upload: the longest time between `from` and `to` in which no data was sent.
+    fn silence(&self, from: Time, to: Time) -> Duration {
+        let first = self.data.partition_point(|(_, sent)| *sent < from);
+        let times = self.data[first..].iter().map(|(_, sent)| *sent).chain([to]);
+        let gaps = times.scan(from, |last, at| Some(at.since(std::mem::replace(last, at))));
+        gaps.max().unwrap_or_default()
     }
 }
 
@@ -557,7 +548,12 @@ impl Flows {
             if frame.at.since(begin) < least_stop(*rtt) {
                 continue;
             }
-            let is_prompt = window.loop_time(frame.at) <= *rtt + *slack;
+            let took = window.loop_time(frame.at);
+            // Where the streams together send all the time, the link may be full: then the data waits for that of the
+            // others, and its credit comes later than an idle path would return it.
+            let is_idle = shared.silence(frame.at - took, frame.at) >= *rtt / 2;
+            let slack = if scope == Scope::Connection || is_idle { *slack } else { least_stop(*rtt) };
+            let is_prompt = took <= *rtt + slack;
             stream.ended = Some(stops.len());
             stops.push(Stop {
                 connection: *connection,

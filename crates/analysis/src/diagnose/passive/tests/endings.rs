@@ -68,15 +68,18 @@ fn what_a_client_gives_up_when_a_goaway_arrives_is_lost_by_the_goaway() {
 
 #[test]
 fn a_client_that_closes_at_a_goaway_has_the_cause_of_lost_requests() {
-    let found = |has_goaway: bool| {
+    let is_found = |answered: &[u32], last_stream: Option<u32>| {
         let mut scene = asked(true, &[1, 3, 5]);
-        let end = if has_goaway { goaway(1) } else { Vec::new() };
-        scene.say(Direction::Down, 145, &[answer(1), end].concat());
+        let answers = answered.iter().flat_map(|stream| answer(*stream));
+        let end = last_stream.map_or_else(Vec::new, goaway);
+        scene.say(Direction::Down, 145, &answers.chain(end).collect::<Vec<u8>>());
         close(&mut scene, 147);
-        rules(&scene.finish())
+        rules(&scene.finish()).contains(&"CONN103".to_owned())
     };
-    assert!(found(true).contains(&"CONN103".to_owned()), "{:?}", found(true));
-    assert!(!found(false).contains(&"CONN103".to_owned()), "{:?}", found(false));
+    assert!(is_found(&[1], Some(1)), "above the last stream");
+    assert!(is_found(&[1], Some(5)), "the server would have answered them");
+    assert!(!is_found(&[1], None), "for a reason of its own");
+    assert!(!is_found(&[1, 3, 5], Some(5)), "all were answered");
 }
 
 #[test]

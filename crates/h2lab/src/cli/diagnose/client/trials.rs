@@ -38,7 +38,7 @@ impl DiagnoseArgs {
     ) -> Tried {
         let mut samples = run.repetitions.iter().flat_map(|record| record.samples.iter());
         // Without a success there is no work whose speed a change could show.
-        if self.budget.is_zero() || !samples.any(|sample| sample.outcome.is_success()) {
+        if self.budget().is_zero() || !samples.any(|sample| sample.outcome.is_success()) {
             return Tried::default();
         }
         let work = run.repetitions.first().map_or(&ours.work, |record| &record.cell.work);
@@ -47,17 +47,17 @@ impl DiagnoseArgs {
         if knobs.is_empty() {
             return Tried::default();
         }
-        if let Some(why) = client::too_long(took, self.budget) {
+        if let Some(why) = client::too_long(took, self.budget()) {
             let note = format!("no change was tried ({}), since {why}", words(&knobs));
             return Tried { note: Some(note), ..Tried::default() };
         }
-        let left = self.budget.saturating_sub(clock.now().since(Time::ZERO));
+        let left = self.budget().saturating_sub(clock.now().since(Time::ZERO));
         let others = knobs.split_off(client::fitting(left, took).min(knobs.len()));
         let note = (!others.is_empty()).then(|| {
             format!("not tried within the budget: {}; a larger --budget tries them", words(&others))
         });
         if !self.quiet {
-            let (budget, took) = (format_duration(self.budget), measured_time(took));
+            let (budget, took) = (format_duration(self.budget()), measured_time(took));
             let knobs = words(&knobs);
             say!(
                 "the client is run again, for {took} or so, with and without: {knobs}; no round begins after {budget}"
@@ -65,7 +65,7 @@ impl DiagnoseArgs {
         }
         let first = run.repetitions.len() as u32;
         let knobs: Vec<(u32, Knob)> = (first..).zip(knobs).collect();
-        let is_spent = || clock.now().since(Time::ZERO) >= self.budget;
+        let is_spent = || clock.now().since(Time::ZERO) >= self.budget();
         let (experiment, is_interrupted) = runs.rounds(&ours, &knobs, &is_spent);
         Tried { experiment: Some(experiment), note, is_interrupted }
     }

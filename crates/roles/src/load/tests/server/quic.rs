@@ -8,7 +8,7 @@ use std::time::Duration;
 use h2lab_base::units::Time;
 use h2lab_wire::{Connection, StreamId};
 
-use super::{Habit, answer, complete_requests, config};
+use super::{Behaviour, answer, complete_requests, config};
 use h2lab_net::clock::Clock;
 use h2lab_net::quic::{Congestion, QuicEndpoint, RoutedDatagram};
 use h2lab_net::reactor::{Reactor, Token};
@@ -30,7 +30,7 @@ struct Served {
 pub fn serve(
     endpoint: &Arc<QuicEndpoint>,
     clock: Clock,
-    habit: Habit,
+    behaviour: Behaviour,
     stop: &AtomicBool,
     accepted: &AtomicU32,
 ) {
@@ -54,7 +54,7 @@ pub fn serve(
                         quic.expect("it is forgotten when it is over").handle(event);
                     }
                     RoutedDatagram::New(incoming) => {
-                        let quic = endpoint.accept(incoming, &config(habit), Congestion::default(), now);
+                        let quic = endpoint.accept(incoming, &config(behaviour), Congestion::default(), now);
                         let quic = quic.expect("a client of ours");
                         accepted.fetch_add(1, Ordering::SeqCst);
                         let (number, transport) = (quic.number(), Transport::Quic(Box::new(quic)));
@@ -65,18 +65,18 @@ pub fn serve(
             }
         }
         for served in all.values_mut() {
-            served.proceed(clock, habit);
+            served.proceed(clock, behaviour);
         }
         all.retain(|_, served| !served.is_over);
     }
 }
 
 impl Served {
-    fn proceed(&mut self, clock: Clock, habit: Habit) {
+    fn proceed(&mut self, clock: Clock, behaviour: Behaviour) {
         self.transport.handle_timeout(clock.now());
         if self.engine.is_none() {
             match self.transport.handshake(clock.now()) {
-                Ok(true) => self.engine = Some(Connection::h3(config(habit), clock.now())),
+                Ok(true) => self.engine = Some(Connection::h3(config(behaviour), clock.now())),
                 Ok(false) => return,
                 Err(_) => return self.is_over = true,
             }
@@ -87,7 +87,7 @@ impl Served {
         }
         complete_requests(engine, clock);
         for (stream, path) in self.waiting.drain(..) {
-            answer(engine, clock, stream, path, habit);
+            answer(engine, clock, stream, path, behaviour);
         }
         complete_requests(engine, clock); // which may have been the last ones
         while let Ok(Sent::Bytes { .. }) = self.transport.send(engine, clock.now(), &mut |_| ()) {}

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::fix::Fixed;
-use super::situation::{Situation, filled};
+use super::situation::{SHARED, Situation, filled};
 use super::{Change, Found};
 use crate::verify::binary::H2lab;
 
@@ -26,19 +26,50 @@ const RUN: &str = "run";
 /// The parts of a diagnosis that are read.
 #[derive(Debug, Deserialize)]
 struct Document {
-    answer: Answer,
+    #[serde(flatten)]
+    said: Said,
     verdict: Option<String>,
     /// None where no experiment is made.
     metric: Option<String>,
-    /// None where no experiment is made (`--run`): all findings are causes there.
+    /// None where no experiment is made (`--run`, a transfer): all findings are causes there.
     causes: Option<Vec<Cause>>,
-    findings: Vec<Finding>,
     #[serde(default)]
     trials: Vec<Trial>,
     fix: Option<Fixed>,
     /// What was measured; its cells name a server that h2lab started.
     #[serde(default)]
     run: Value,
+}
+
+/// The answer, and what it rests on.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Said {
+    /// Of a cell.
+    Findings { answer: Answer, findings: Vec<Finding> },
+    /// Of a transfer: the one limit that it had.
+    Limit { limit: Limit },
+}
+
+impl Said {
+    /// The sentences, and the findings: a limit is one if it is evidence for a cause.
+    fn parts(self) -> (Vec<String>, Vec<Finding>) {
+        match self {
+            Self::Findings { answer: Answer::Line(line), findings } => (vec![line], findings),
+            Self::Findings { answer: Answer::Sentences(sentences), findings } => (sentences, findings),
+            Self::Limit { limit: Limit { cause, sentence } } => {
+                let finding = |rule| Finding { rule, explains: None };
+                (vec![sentence], cause.map(finding).into_iter().collect())
+            }
+        }
+    }
+}
+
+/// What held a transfer back.
+#[derive(Debug, Deserialize)]
+struct Limit {
+    cause: Option<String>,
+    sentence: String,
 }
 
 /// An experiment has a list of sentences.
@@ -138,15 +169,12 @@ pub(super) fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) 
     } else {
         None
     };
+    let (answer, findings) = document.said.parts();
     let causes: Vec<String> = match document.causes {
         Some(causes) => causes.into_iter().map(|cause| cause.id).collect(),
-        None => document.findings.iter().map(|finding| finding.rule.clone()).collect(),
+        None => findings.iter().map(|finding| finding.rule.clone()).collect(),
     };
-    let answer = match document.answer {
-        Answer::Line(line) => vec![line],
-        Answer::Sentences(sentences) => sentences,
-    };
-    let observations = document.findings.into_iter().filter(|finding| is_observation(finding, &causes));
+    let observations = findings.into_iter().filter(|finding| is_observation(finding, &causes));
     let observed = observations.map(|finding| finding.rule).collect();
     let unsound = document.verdict.as_deref() == Some("invalid");
     let server = server_of(&document.run);
@@ -213,6 +241,8 @@ impl<'a> Stage<'a> {
         if situation.certificate {
             crate::verify::nginx::make_certificate(place.path())?;
         }
+        let (script, text) = SHARED;
+        fs::write(place.path().join(script), text)?;
         Ok(Self { situation, program, place })
     }
 
@@ -306,6 +336,22 @@ mod tests {
         assert!(largest(&trials[..2], &planted).is_none());
         assert_eq!(called(&trials, "less").map(|change| change.effect), Some([2.0, 1.0, 4.0]));
         assert_eq!([called(&trials, "not measured"), called(&trials, "other")], [None, None]);
+    }
+
+    #[test]
+    fn a_transfer_has_one_finding_if_its_limit_is_evidence_for_a_cause() {
+        let parts = |text: &str| {
+            let document: Document = serde_json::from_str(text).unwrap();
+            let (answer, findings) = document.said.parts();
+            (answer, findings.into_iter().map(|finding| finding.rule).collect::<Vec<_>>())
+        };
+        let limit = r#"{"version":"1","limit":{"kind":"disk","cause":"HOST107","sentence":"It waited."}}"#;
+        assert_eq!(parts(limit), (vec!["It waited.".to_owned()], vec!["HOST107".to_owned()]));
+        let unknown = r#"{"limit":{"kind":"unknown","sentence":"Nothing was seen."}}"#;
+        assert_eq!(parts(unknown), (vec!["Nothing was seen.".to_owned()], Vec::new()));
+        let of_a_cell = r#"{"answer":["A.","B."],"findings":[{"rule":"LOSS101","explains":0.5}]}"#;
+        assert_eq!(parts(of_a_cell).1, ["LOSS101"]);
+        assert!(serde_json::from_str::<Document>(r#"{"limit":null}"#).is_err(), "nothing was transferred");
     }
 
     #[test]

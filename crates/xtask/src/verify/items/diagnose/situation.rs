@@ -67,7 +67,7 @@ pub enum Range {
 }
 
 /// The files with situations.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     ("situations.toml", include_str!("situations.toml")),
     ("situations/servers.toml", include_str!("situations/servers.toml")),
     ("situations/limits.toml", include_str!("situations/limits.toml")),
@@ -76,8 +76,12 @@ const FILES: [(&str, &str); 9] = [
     ("situations/clients.toml", include_str!("situations/clients.toml")),
     ("situations/tomcat.toml", include_str!("situations/tomcat.toml")),
     ("situations/java.toml", include_str!("situations/java.toml")),
+    ("situations/disk.toml", include_str!("situations/disk.toml")),
     ("situations/healthy.toml", include_str!("situations/healthy.toml")),
 ];
+
+/// A script that situations share: it is in the folder of each.
+pub const SHARED: (&str, &str) = ("throttled.sh", include_str!("situations/throttled.sh"));
 
 /// All situations by name.
 pub fn all() -> Result<BTreeMap<String, Situation>> {
