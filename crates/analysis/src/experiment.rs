@@ -2,8 +2,8 @@
 //!
 //! A cell with one setting changed is compared with the repetitions of the unchanged cell that were made in the same
 //! rounds. Several knobs are tried in one run, and each is looked at after some of its rounds ([`LOOKS`]). The intervals
-//! have Bonferroni's correction for all of these looks together, so that the chance of a single false claim in the whole
-//! run is at most 5 %. The variation from round to round is that of all cells together (`variation`): a change may have
+//! have Bonferroni's correction for all of these looks together, so that the chance of a single false claim among the
+//! changes of a run is at most 5 %. The variation from round to round is that of all cells together (`variation`): a change may have
 //! a single round. A change is judged by the rounds up to its last one, so that what a look has decided stays decided.
 
 #[cfg(test)]
@@ -276,9 +276,9 @@ impl Hop {
         let unsound = both.iter().zip(places).find_map(|(one, place)| match &one.state {
             CellState::Ok => None,
             CellState::Unstable { .. } => Some(format!("{place} {} does not carry this load", one.label)),
-            CellState::Invalid { reasons } => Some(format!("{}: {}", one.label, reasons.join("; "))),
+            CellState::Invalid { reasons } => Some(format!("{place} {}: {}", one.label, reasons.join("; "))),
             CellState::Failed { why, .. } | CellState::Unsupported { why } => {
-                Some(format!("{}: {why}", one.label))
+                Some(format!("{place} {}: {why}", one.label))
             }
         });
         let differs = || different_work(&both.each_ref());
@@ -329,7 +329,7 @@ impl Experiment {
                 cell: *index,
                 rounds: changed.repetitions,
                 effect,
-                outcome: match outcome([&subject, changed], metric, [effect, served], among) {
+                outcome: match outcome([&subject, changed], metric, [effect, served]) {
                     // The variation between rounds is unknown.
                     outcome if is_single && outcome.is_final() => Outcome::Undecided,
                     outcome => outcome,
@@ -544,17 +544,15 @@ fn effect_among(
     }
 }
 
-/// The outcome for a knob, from its effects on the metric and on what is served; one of `looks`.
+/// The outcome for a knob, from its effects on the metric and on what is served.
 fn outcome(
     [subject, changed]: [&CellSummary; 2],
     metric: Metric,
     [effect, served]: [Option<Effect>; 2],
-    looks: u32,
 ) -> Outcome {
     let requests = &changed.requests;
     let [without, with] = [subject, changed].map(|cell| [cell.requests.failed, cell.requests.sent]);
-    let fails_more =
-        requests.failed as f64 > requests.sent as f64 * FAILED && fail_more(without, with, looks);
+    let fails_more = requests.failed as f64 > requests.sent as f64 * FAILED && fail_more(without, with);
     let unsound = [subject, changed].into_iter().find(|summary| summary.is_invalid());
     match (&unsound.unwrap_or(changed).state, effect) {
         (CellState::Invalid { reasons }, _) => Outcome::Void(reasons.first().cloned().unwrap_or_default()),
@@ -594,13 +592,14 @@ fn is_below_floor(effect: &Effect, metric: Metric, floor: Duration) -> bool {
 
 /// The part of a gap that an effect closes, in milliseconds or requests/s. The gap is the difference between the
 /// unchanged cell, in the rounds of the changed one, and the twin. The ends of the interval have the unfavourable ends of
-/// both effects' intervals, and the favourable ones.
+/// both effects' intervals, and the favourable ones: where the estimate is no better, only the latter may close something.
 fn closed(metric: Metric, gap: Effect, effect: Effect) -> Option<[f64; 3]> {
-    if gap.low <= 1.0 || effect.ratio <= 1.0 {
+    if gap.low <= 1.0 || effect.high <= 1.0 {
         return (gap.low > 1.0).then_some([0.0; 3]);
     }
+    let is_better = effect.ratio > 1.0;
     let part = |after: f64, twin: f64| (effect.before - after) / (effect.before - twin);
-    let closes = part(effect.after, gap.after);
+    let closes = if is_better { part(effect.after, gap.after) } else { 0.0 };
     let better = |figure: f64, ratio: f64| {
         if metric == Metric::Served { figure * ratio } else { figure / ratio }
     };
@@ -609,6 +608,8 @@ fn closed(metric: Metric, gap: Effect, effect: Effect) -> Option<[f64; 3]> {
     let (low, high) = (end(effect.low, gap.high), end(effect.high, gap.low));
     // At its least, the difference may be none at all.
     let high = if high >= closes { high } else { 1.0 };
+    let low = low.min(closes);
     // In these rounds the unchanged cell may have been as good as the twin: there was no difference.
-    (closes.is_finite() && closes > 0.0).then(|| [closes, low, high].map(|part| part.clamp(0.0, 1.0)))
+    let is_known = closes.is_finite() && (closes > 0.0 || !is_better);
+    is_known.then(|| [closes, low, high].map(|part| part.clamp(0.0, 1.0)))
 }

@@ -87,9 +87,10 @@ const LOCATED: &str = "h2lab://{url}/";
 pub fn without_command_secrets(command: &str) -> String {
     let located = command.replace(PLACE, LOCATED);
     let text = without_secrets(&located).replace(LOCATED, PLACE);
+    let is_curl = text.contains("curl");
     let mut shown = String::with_capacity(text.len());
     let mut rest = text.as_str();
-    while let Some(value) = credential(rest) {
+    while let Some(value) = credential(rest, is_curl) {
         shown.push_str(&rest[..value.start]);
         shown.push_str(HIDDEN);
         rest = &rest[value.end..];
@@ -97,41 +98,70 @@ pub fn without_command_secrets(command: &str) -> String {
     shown + rest
 }
 
-/// Where the first credential in `text` is.
-fn credential(text: &str) -> Option<Range<usize>> {
+/// Where the first credential in `text` is. A short flag of curl may have its value in the same word.
+fn credential(text: &str, is_curl: bool) -> Option<Range<usize>> {
     let is_of_name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
     let mut at = 0;
     loop {
         let begin = at + text[at..].find(is_of_name)?;
         let length = text[begin..].find(|character: char| !is_of_name(character));
         at = length.map_or(text.len(), |length| begin + length);
-        let before = text[..begin].chars().next_back();
-        if let Some(value) = value_of(&text[begin..at], before, &text[at..]) {
+        let (name, before, after) = (&text[begin..at], &text[..begin], &text[at..]);
+        let is_attached = |flag: &usize| *flag < name.len() || !after.starts_with(char::is_whitespace);
+        let attached = short_flag(name).filter(|flag| is_curl && is_attached(flag)).map(|flag| begin + flag);
+        if let Some(value) = attached.and_then(|start| attached_value(before, text, start)) {
+            return Some(value);
+        }
+        if let Some(value) = value_of(name, before, after) {
             return Some(at + value.start..at + value.end);
         }
     }
 }
 
-/// Where in `after` the value of `name` is, if it is a credential; `before` is the character before the name.
-fn value_of(name: &str, before: Option<char>, after: &str) -> Option<Range<usize>> {
-    const FLAGS: [&str; 3] = ["user", "proxy-user", "oauth2-bearer"];
-    let is_quote = |character: char| matches!(character, '"' | '\'');
+/// The length of a flag with credentials at the beginning of `name`: `-u`, `-U` and `-b` of curl, also behind flags that have no
+/// value, as in `-su`, and `-a` of `HTTPie`.
+fn short_flag(name: &str) -> Option<usize> {
+    const SWITCHES: &str = "012346aBfgGiIjJklLMnNOpqRsSvVZ";
+    let letters = name.strip_prefix('-')?;
+    if letters == "a" {
+        return Some(name.len());
+    }
+    let switches = letters.find(|letter: char| !SWITCHES.contains(letter))?;
+    letters[switches..].starts_with(['u', 'U', 'b']).then_some(switches + "-u".len())
+}
+
+/// Where in `text` the value is that begins at `start`, in the word of its short flag, if it is a credential.
+fn attached_value(before: &str, text: &str, start: usize) -> Option<Range<usize>> {
+    let own = text[start..].starts_with(QUOTES).then(|| last_quote(&text[..=start])).flatten();
+    let start = start + usize::from(own.is_some());
+    let length = length_of(&text[start..], own.or(last_quote(before)), false);
+    is_pair(&text[start..start + length]).then(|| start..start + length)
+}
+
+/// Where in `after` the value of `name` is, if it is a credential; `before` is what stands before the name.
+fn value_of(name: &str, before: &str, after: &str) -> Option<Range<usize>> {
+    const FLAGS: [&str; 5] = ["user", "proxy-user", "oauth2-bearer", "auth", "pass"];
+    const ENDINGS: [&str; 9] =
+        ["token", "secret", "password", "passwd", "passphrase", "apikey", "accesskey", "-key", "-pass"];
     let word = name.trim_start_matches('-');
     let dashes = name.len() - word.len();
     let field = if dashes == 1 { word.strip_prefix('H').unwrap_or(word) } else { word };
-    let is_field = is_credential(field);
-    let lower = word.to_ascii_lowercase();
-    let is_secret = is_field || ["token", "secret", "password"].iter().any(|end| lower.ends_with(end));
+    let is_field = is_credential(&field.replace('_', "-"));
+    // Variables have underscores.
+    let lower = word.to_ascii_lowercase().replace('_', "-");
+    let is_secret = is_field || word == "PASS" || ENDINGS.iter().any(|end| lower.ends_with(end));
+    // A word of a sentence has no hyphen: "unexpected token: }".
+    let is_header = is_field || (is_secret && lower.contains('-'));
     let is_flag = dashes == 2 && (is_secret || FLAGS.contains(&word));
     let is_scheme = lower == "bearer" || word == "Basic";
-    let is_short = matches!(name, "-u" | "-b");
+    let is_short = short_flag(name) == Some(name.len());
     // As in JSON and in programs, the name may be in quotes of its own.
     let unquoted = after.trim_start_matches(['"', '\'', '\\']);
     let is_key = unquoted.len() < after.len();
     let bare = unquoted.trim_start_matches(' ');
     let separator = bare.chars().next()?;
     let (has_value, is_separate) = match separator {
-        ':' => (is_field || (is_secret && is_key), true),
+        ':' => (is_header || (is_secret && is_key), true),
         '=' => (is_secret || is_flag, true),
         ',' => (is_secret && is_key, true),
         _ => (!is_key && bare.len() < unquoted.len() && (is_flag || is_scheme || is_short), false),
@@ -141,22 +171,54 @@ fn value_of(name: &str, before: Option<char>, after: &str) -> Option<Range<usize
     }
     let value = if is_separate { &bare[1..] } else { bare };
     let is_line = separator == ':' && value.starts_with([' ', '\\']);
-    let value = value.trim_start_matches([' ', '\\']);
-    let own = value.chars().next().filter(|first| is_quote(*first));
-    let value = if own.is_some() { &value[1..] } else { value };
-    let around = before.filter(|last| is_quote(*last) && !is_key);
-    let end = match own.or(around) {
-        Some(quote) => value.find(quote),
+    let bare_value = value.trim_start_matches([' ', '\\']);
+    let lead = value.len() - bare_value.len();
+    let own = bare_value.starts_with(QUOTES).then(|| last_quote(&value[..=lead])).flatten();
+    let value = if own.is_some() { &bare_value[1..] } else { bare_value };
+    let around = last_quote(before).filter(|_| !is_key);
+    // The value of a field goes on behind a part of it that is in quotes.
+    let quote = if separator == ':' { around.or(own) } else { own.or(around) };
+    let length = length_of(value, quote, is_line);
+    // These letters mean other things to other programs.
+    let is_other = is_short && !is_pair(&value[..length]);
+    let start = after.len() - value.len();
+    (length > 0 && !is_other && !value.starts_with(URLS)).then(|| start..start + length)
+}
+
+/// What begins the server's URL in a command, and a list of them.
+const URLS: &str = "{url";
+const QUOTES: [char; 2] = ['"', '\''];
+
+/// Whether it may be a name with its value: `user:password`, `cookie=value`.
+fn is_pair(value: &str) -> bool {
+    value.contains([':', '=']) && !value.starts_with(URLS)
+}
+
+/// How long a value is that is in these quotes, or in none. Without them it is a line, or a word.
+fn length_of(value: &str, quote: Option<(char, usize)>, is_line: bool) -> usize {
+    let end = match quote {
+        // A quote that is escaped more often than the first one is part of the value.
+        Some((mark, escapes)) => {
+            let mut marks = value.match_indices(mark).map(|(at, _)| at);
+            marks.find(|at| backslashes(&value[..*at]) <= escapes)
+        }
         None if is_line => value.find('\n'),
         None => value.find(|character: char| {
             character.is_whitespace() || matches!(character, '"' | '\'' | '&' | ';' | '|' | ')')
         }),
     };
-    let length = end.unwrap_or(value.len());
-    // These letters mean other things to other programs.
-    let is_other = is_short && !value[..length].contains([':', '=']);
-    let start = after.len() - value.len();
-    (length > 0 && !is_other).then(|| start..start + length)
+    end.unwrap_or(value.len())
+}
+
+/// The quote at the end of `text`, and how many backslashes escape it.
+fn last_quote(text: &str) -> Option<(char, usize)> {
+    let mark = text.chars().next_back().filter(|last| QUOTES.contains(last))?;
+    Some((mark, backslashes(&text[..text.len() - 1])))
+}
+
+/// How many backslashes `text` ends with.
+fn backslashes(text: &str) -> usize {
+    text.len() - text.trim_end_matches('\\').len()
 }
 
 /// One part of a query.
@@ -262,6 +324,54 @@ mod tests {
             (
                 "curl -H 'accept: text/html' -w '%{http_code}' {url}",
                 "curl -H 'accept: text/html' -w '%{http_code}' {url}",
+            ),
+        ] {
+            assert_eq!(without_command_secrets(command), shown, "{command}");
+            assert_eq!(without_command_secrets(shown), shown, "once is enough");
+        }
+    }
+
+    #[test]
+    fn credentials_are_hidden_in_every_spelling_of_a_flag_a_variable_and_a_field() {
+        for (command, shown) in [
+            (
+                "curl -su me:s3cret -sku 'me:s3 cret' -U p:s3cret {url}",
+                "curl -su *** -sku '***' -U *** {url}",
+            ),
+            (
+                "curl -ume:s3cret -bsid=s3cret -skuMe_1:s3cret -u\"me:s3 cret\" {url}",
+                "curl -u*** -b*** -sku*** -u\"***\" {url}",
+            ),
+            ("curl '-ume:s3 cret' {url}", "curl '-u***' {url}"),
+            (
+                "http -a me:s3cret --auth=me:s3cret --auth me:s3cret {url}",
+                "http -a *** --auth=*** --auth *** {url}",
+            ),
+            (
+                "API_KEY=s3cret AWS_SECRET_ACCESS_KEY=s3cret PASSWD=s3cret PASS=s3cret {url}",
+                "API_KEY=*** AWS_SECRET_ACCESS_KEY=*** PASSWD=*** PASS=*** {url}",
+            ),
+            (
+                "curl -H 'X-Token: s3cret' -H 'X-Client-Secret: s3cret' {url}",
+                "curl -H 'X-Token: ***' -H 'X-Client-Secret: ***' {url}",
+            ),
+            ("DB_PASS=s3cret http {url} X-Token:s3cret a=b", "DB_PASS=*** http {url} X-Token:*** a=b"),
+            ("get -num=5 --key a.pem -Ilib=1 key=1 {url}", "get -num=5 --key a.pem -Ilib=1 key=1 {url}"),
+            ("curl -a {url}?a=*** --auth {url} -sS -b 9", "curl -a {url}?a=*** --auth {url} -sS -b 9"),
+        ] {
+            assert_eq!(without_command_secrets(command), shown, "{command}");
+            assert_eq!(without_command_secrets(shown), shown, "once is enough");
+        }
+    }
+
+    #[test]
+    fn a_quote_that_is_escaped_in_a_value_does_not_end_it() {
+        for (command, shown) in [
+            (r#"curl -H "Cookie: a=\"x\"; b=s3cret" {url}"#, r#"curl -H "Cookie: ***" {url}"#),
+            (r#"curl -H "Cookie: \"x\"; b=s3cret" {url}"#, r#"curl -H "Cookie: \"***" {url}"#),
+            (
+                r#"sh -c "get {\"cookie\": \"s3cret\", 1} {url}""#,
+                r#"sh -c "get {\"cookie\": \"***", 1} {url}""#,
             ),
         ] {
             assert_eq!(without_command_secrets(command), shown, "{command}");

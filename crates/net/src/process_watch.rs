@@ -3,6 +3,7 @@
 
 mod threads;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -24,21 +25,33 @@ pub struct ProcessObservation {
     pub ended: Option<Time>,
     /// How long their threads ran, and waited for a CPU.
     pub cpu: CpuUse,
-    /// For how long the main thread of one of them was in a sleep that no signal ends (state `D`): it waited for a disk, or for
-    /// a network file system.
+    /// For how long the main thread of the one that waited longest was in a sleep that no signal ends (state `D`): it waited for a
+    /// disk, or for a network file system.
     pub disk: Duration,
 }
 
 impl ProcessObservation {
-    /// Adds the time since the last look to those of the states that the processes are in now.
-    fn add(&mut self, states: &[char], now: Time, since: Duration) {
-        if states.iter().any(|state| matches!(state, 'T' | 't')) {
+    /// Adds the time since the last look if one of the processes is stopped now.
+    fn add(&mut self, states: &[(u32, char)], now: Time, since: Duration) {
+        if states.iter().any(|(_, state)| matches!(state, 'T' | 't')) {
             let (_, time) = self.stopped.get_or_insert((now, Duration::ZERO));
             *time += since;
         }
-        if states.contains(&'D') {
-            self.disk += since;
+    }
+}
+
+/// For how long each process waited for a disk, by its number. Workers that wait in turn do not add up to one that waits all the
+/// time.
+#[derive(Debug, Default)]
+struct DiskWaits(BTreeMap<u32, Duration>);
+
+impl DiskWaits {
+    /// Adds the time since the last look to those of the processes that wait now. Returns the longest.
+    fn add(&mut self, states: &[(u32, char)], since: Duration) -> Duration {
+        for (pid, _) in states.iter().filter(|(_, state)| *state == 'D') {
+            *self.0.entry(*pid).or_default() += since;
         }
+        self.0.values().copied().max().unwrap_or_default()
     }
 }
 
@@ -49,6 +62,7 @@ pub struct ProcessWatch {
     /// The process and its children at the first look; empty before it.
     family: Vec<Member>,
     threads: Threads,
+    disk: DiskWaits,
     looked_at: Time,
     seen: ProcessObservation,
 }
@@ -67,6 +81,7 @@ impl ProcessWatch {
             pidfd,
             family: Vec::new(),
             threads: Threads::default(),
+            disk: DiskWaits::default(),
             looked_at: Time::ZERO,
             seen: ProcessObservation::default(),
         }
@@ -87,7 +102,7 @@ impl ProcessWatch {
         let seen = &mut self.seen;
         self.family.retain(|&member| match state(member) {
             Some(state) => {
-                states.push(state);
+                states.push((member.pid, state));
                 true
             }
             None if Some(member) == root => {
@@ -100,6 +115,7 @@ impl ProcessWatch {
             }
         });
         seen.add(&states, now, now.since(self.looked_at));
+        seen.disk = self.disk.add(&states, now.since(self.looked_at));
         self.threads.look(self.family.iter().map(|member| member.pid), now.since(self.looked_at));
         seen.cpu = self.threads.sum;
         self.looked_at = now;
@@ -202,13 +218,15 @@ mod tests {
     }
 
     #[test]
-    fn states_count_for_the_time_since_the_last_look_and_once_for_all_processes() {
-        let mut seen = ProcessObservation::default();
-        for (ms, states) in [(20, "SR"), (40, "SD"), (60, "DD"), (80, "S"), (100, "DT"), (120, "")] {
-            let states: Vec<char> = states.chars().collect();
+    fn states_count_for_the_time_since_the_last_look_and_waits_for_a_disk_of_each_process_alone() {
+        let (mut seen, mut disk) = (ProcessObservation::default(), DiskWaits::default());
+        let mut longest = Vec::new();
+        for (ms, states) in [(20, "SR"), (40, "SD"), (60, "DS"), (80, "DD"), (100, "TS"), (120, "")] {
+            let states: Vec<(u32, char)> = (1..).zip(states.chars()).collect();
             seen.add(&states, Time::from_millis(ms), Duration::from_millis(20));
+            longest.push(disk.add(&states, Duration::from_millis(20)).as_millis());
         }
-        assert_eq!(seen.disk, Duration::from_millis(60));
+        assert_eq!(longest, [0, 20, 20, 40, 40, 40], "waits in turn are no longer wait");
         assert_eq!(seen.stopped, Some((Time::from_millis(100), Duration::from_millis(20))));
     }
 

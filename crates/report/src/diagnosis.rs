@@ -81,7 +81,7 @@ fn is_of_http2(rule: &str) -> bool {
 
 /// What effects and their intervals mean.
 pub(super) const CORRECTED: &str = "Effects above 1 are better. The intervals are corrected for all changes and looks together: the chance of one \
-     false claim in this run is at most 5 %.";
+     false claim among these changes is at most 5 %.";
 
 /// What the records of a run show, for a terminal: the findings, and how many causes were looked for.
 pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
@@ -559,7 +559,7 @@ impl Diagnosis<'_> {
     fn is_disproved(&self, finding: &Finding) -> bool {
         let tried = self.experiment.without_effect(finding);
         let is_refuted = |trial: &&Trial| trial.outcome == Outcome::Refuted;
-        !finding.of_failures && !tried.is_empty() && tried.iter().all(is_refuted)
+        !tried.is_empty() && tried.iter().all(is_refuted)
     }
 
     /// A finding as the experiment leaves it.
@@ -569,7 +569,8 @@ impl Diagnosis<'_> {
             return own;
         }
         let confirmed = self.experiment.confirmed();
-        let instead = |trial: &Trial| trial.shown_instead(finding, self.findings()).map(|other| &other.rule);
+        let instead =
+            |trial: &Trial| finding.shown_instead(&trial.knob, self.findings()).map(|other| &other.rule);
         if let Some(trial) = confirmed.iter().find(|trial| trial.shows(finding, self.findings())) {
             own.confidence = Confidence::Confirmed;
             own.cost = self.shown_cost(finding, trial).unwrap_or(own.cost);
@@ -587,8 +588,7 @@ impl Diagnosis<'_> {
             own.confidence = Confidence::Confirmed;
         }
         let without_effect = self.experiment.without_effect(finding);
-        // Effects are on times: what costs failed requests is not refuted by them.
-        if !without_effect.is_empty() && !finding.of_failures {
+        if !without_effect.is_empty() {
             own.fixes = self.experiment.fixes_left(finding).into_iter().cloned().collect();
             let tried: Vec<String> = without_effect.into_iter().map(open::tried).collect();
             own.cost = format!("{}; {}", own.cost.trim_end_matches('.'), tried.join("; "));

@@ -234,8 +234,13 @@ impl<'a> Case<'a> {
     /// Whether this share of the response time, or of the work, is worth a finding: 5 %, or 2 % where the cell is known to be slower
     /// than what it is compared with.
     pub fn is_worth(&self, share: f64) -> bool {
+        share >= self.least_share()
+    }
+
+    /// The share from which on [`is_worth`](Self::is_worth) is true.
+    pub fn least_share(&self) -> f64 {
         let is_slower = self.against.as_ref().is_some_and(|against| against.verdict.is_slower());
-        share >= if is_slower { 0.02 } else { 0.05 }
+        if is_slower { 0.02 } else { 0.05 }
     }
 
     /// The same for a part of the response time.

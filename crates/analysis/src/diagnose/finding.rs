@@ -71,8 +71,8 @@ pub struct Finding {
     pub fixes: Vec<Fix>,
     /// The experiment that confirms it.
     pub confirm: String,
-    /// Whether it costs failed requests and no time: then equal response times over another protocol do not disprove
-    /// it.
+    /// Whether it costs failed requests, and no time that is worth telling: then neither equal response times over another protocol
+    /// nor changes without effect on times disprove it.
     #[serde(skip)]
     pub of_failures: bool,
     /// A change that removes the cause in other forms and cannot in this one: it is not worth a try, and disproves

@@ -95,10 +95,7 @@ impl ClientRun {
 pub fn suspects(findings: &[Finding], ours: &Cell, named: Vec<ServerSetting>) -> Vec<Knob> {
     // The other settings have knobs of their own.
     let streams = named.into_iter().map(Knob::Server).filter(is_of_streams);
-    let place = |knob: &Knob| {
-        let causes = knob.causes();
-        findings.iter().position(|finding| causes.contains(&finding.rule.as_str()))
-    };
+    let place = |knob: &Knob| findings.iter().position(|finding| finding.is_removed_by(knob));
     let all = streams.chain(Knob::of_our_end(ours));
     let mut placed: Vec<(usize, Knob)> = all.filter_map(|knob| Some((place(&knob)?, knob))).collect();
     placed.sort_by_key(|(place, _)| *place);
@@ -227,7 +224,7 @@ impl<'a> Compared<'a> {
         let rounds = self.sound.len() as u32;
         let among = tried * looks(rounds);
         let effect = self.effect(metric, among * METRICS);
-        let outcome = match (self.void(among), effect) {
+        let outcome = match (self.void(), effect) {
             (Some(why), _) => Outcome::Void(why),
             (None, Some(effect)) if self.judged.len() as u32 >= LEAST_ROUNDS => effect.outcome(),
             _ => Outcome::Undecided,
@@ -235,22 +232,21 @@ impl<'a> Compared<'a> {
         Trial { knob: knob.clone(), cell, rounds, effect, outcome, closes: None }
     }
 
-    /// Why these runs show nothing, if so; one of `looks`. A single bad run is no reason: it may be bad without the change
-    /// as well.
-    fn void(&self, looks: u32) -> Option<String> {
+    /// Why these runs show nothing, if so. A single bad run is no reason: it may be bad without the change as well.
+    fn void(&self) -> Option<String> {
         let sound = self.sound.len();
         if sound * 2 < self.pairs.len() {
             return self.pairs.iter().flatten().find_map(|run| run.doubts.first().cloned());
         }
         let bad = bad_runs(&self.sound);
         let [without, with] = bad.map(|bad| [bad as u64, sound as u64]);
-        if fail_more(without, with, looks) {
+        if fail_more(without, with) {
             return Some(self.why_bad());
         }
         // Of a client that always fails some requests, more may fail.
         let [before, after] = [0, 1].map(|end| failures(&self.judged, end));
         let is_much = after[0] as f64 > after[1] as f64 * FAILED;
-        let is_more = is_much && fail_more(before, after, looks);
+        let is_more = is_much && fail_more(before, after);
         (is_more && self.judged.len() as u32 >= LEAST_ROUNDS).then(|| failed_of(after))
     }
 

@@ -88,7 +88,7 @@ impl Remedy {
         Some(Self {
             outcome: match &doubt {
                 Some(why) => Outcome::Void(why.clone()),
-                None => outcome([&subject, &fixed], metric, effects, 1),
+                None => outcome([&subject, &fixed], metric, effects),
             },
             doubt,
             metric,

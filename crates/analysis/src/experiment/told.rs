@@ -1,5 +1,7 @@
 //! Which of several causes a change shows that takes them away together.
 
+use h2lab_model::experiment::Knob;
+
 use super::Trial;
 use crate::diagnose::Finding;
 
@@ -11,24 +13,24 @@ const TOGETHER: [(&str, &str); 1] = [
     ("MUX101", "CONN102"),
 ];
 
+impl Finding {
+    /// The finding `among` those of the cell that this change shows instead of this one, although it takes the causes of both away.
+    pub fn shown_instead<'a>(
+        &self,
+        knob: &Knob,
+        among: impl IntoIterator<Item = &'a Self>,
+    ) -> Option<&'a Self> {
+        let (first, _) = TOGETHER.iter().find(|(_, second)| self.rule == *second)?;
+        let is_first =
+            |other: &&Self| other.rule == *first && !other.is_observation() && other.is_removed_by(knob);
+        among.into_iter().find(is_first).filter(|_| self.is_removed_by(knob))
+    }
+}
+
 impl Trial {
     /// Whether a change that helps shows the cause of this finding, `among` those of its cell.
     pub fn shows<'a>(&self, finding: &Finding, among: impl IntoIterator<Item = &'a Finding>) -> bool {
-        finding.is_removed_by(&self.knob) && self.shown_instead(finding, among).is_none()
-    }
-
-    /// The finding `among` those of the cell that the change shows instead of this one, although it takes the causes
-    /// of both away.
-    pub fn shown_instead<'a>(
-        &self,
-        finding: &Finding,
-        among: impl IntoIterator<Item = &'a Finding>,
-    ) -> Option<&'a Finding> {
-        let (first, _) = TOGETHER.iter().find(|(_, second)| finding.rule == *second)?;
-        let is_first = |other: &&Finding| {
-            other.rule == *first && !other.is_observation() && other.is_removed_by(&self.knob)
-        };
-        among.into_iter().find(is_first).filter(|_| finding.is_removed_by(&self.knob))
+        finding.is_removed_by(&self.knob) && finding.shown_instead(&self.knob, among).is_none()
     }
 }
 
@@ -36,7 +38,7 @@ impl Trial {
 mod tests {
     use super::super::Outcome;
     use super::*;
-    use h2lab_model::experiment::{Knob, ServerSetting};
+    use h2lab_model::experiment::ServerSetting;
     use h2lab_model::scenario::Change;
     use h2lab_model::settings::Knob as Setting;
 

@@ -8,18 +8,18 @@ use super::{Experiment, Outcome, Trial};
 use crate::diagnose::Finding;
 
 impl Experiment {
-    /// The trials of the changes that remove what was found, if all of them are decided and none helped; else none.
+    /// The trials of the changes that remove what was found, if all of them are decided and none helped; else none. Effects are
+    /// on times: what costs failed requests is not refuted by them.
     pub fn without_effect(&self, finding: &Finding) -> Vec<&Trial> {
-        let tried: Vec<&Trial> =
-            self.trials.iter().filter(|trial| finding.is_removed_by(&trial.knob)).collect();
+        let is_its = |trial: &&Trial| !finding.of_failures && finding.is_removed_by(&trial.knob);
+        let tried: Vec<&Trial> = self.trials.iter().filter(is_its).collect();
         let did_not_help = |trial: &&Trial| matches!(trial.outcome, Outcome::Refuted | Outcome::Worse);
         if tried.iter().all(did_not_help) { tried } else { Vec::new() }
     }
 
-    /// The fixes of a finding without those that were tried without effect. Effects are on times: what costs failed
-    /// requests is not refuted by them.
+    /// The fixes of a finding without those that were tried without effect.
     pub fn fixes_left<'a>(&self, finding: &'a Finding) -> Vec<&'a Fix> {
-        let tried = if finding.of_failures { Vec::new() } else { self.without_effect(finding) };
+        let tried = self.without_effect(finding);
         let is_left = |fix: &&Fix| !tried.iter().any(|trial| is_tried_by(fix, &trial.knob));
         finding.fixes.iter().filter(is_left).collect()
     }

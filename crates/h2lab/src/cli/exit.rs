@@ -1,9 +1,9 @@
 //! Exit codes: scripts rely on them.
 
 use anyhow::Error;
-use h2lab_model::scenario::ScenarioError;
 
-use crate::run::messages::{Failure, FailureKind, is_of_this_machine};
+pub use crate::run::messages::MissingRequirement;
+use crate::run::messages::{FailureKind, kind_of};
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,40 +51,26 @@ impl Exit {
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// Something on this machine is missing.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct MissingRequirement(pub String);
+impl From<FailureKind> for Exit {
+    fn from(kind: FailureKind) -> Self {
+        match kind {
+            FailureKind::Unreachable | FailureKind::Unsupported => Self::Unreachable,
+            FailureKind::Ended => Self::CheckFailed,
+            FailureKind::Interrupted => Self::Interrupted,
+            FailureKind::Usage => Self::Usage,
+            FailureKind::Environment => Self::Environment,
+            FailureKind::Invalid | FailureKind::Killed | FailureKind::Harness => Self::Invalid,
+        }
+    }
+}
 
 /// The exit code of an error: that of the first cause in its chain that has one.
 pub fn exit_of(error: &Error) -> Exit {
-    for cause in error.chain() {
-        if cause.is::<Usage>() || cause.is::<ScenarioError>() {
-            return Exit::Usage;
-        }
-        if cause.is::<MissingRequirement>() {
-            return Exit::Environment;
-        }
-        if cause.downcast_ref().is_some_and(is_of_this_machine) {
-            return Exit::Environment;
-        }
-        #[cfg(feature = "nats")]
-        if let Some(exit) = cause.downcast_ref().and_then(super::nats::exit_of) {
-            return exit;
-        }
-        if let Some(failure) = cause.downcast_ref::<Failure>() {
-            return match failure.kind {
-                FailureKind::Unreachable | FailureKind::Unsupported => Exit::Unreachable,
-                FailureKind::Ended => Exit::CheckFailed,
-                FailureKind::Interrupted => Exit::Interrupted,
-                FailureKind::Usage => Exit::Usage,
-                FailureKind::Environment => Exit::Environment,
-                FailureKind::Invalid | FailureKind::Killed | FailureKind::Harness => Exit::Invalid,
-            };
-        }
-    }
+    let kind = error
+        .chain()
+        .find_map(|cause| if cause.is::<Usage>() { Some(FailureKind::Usage) } else { kind_of(cause) });
     // What is left are files that cannot be read or written, as named on the command line.
-    Exit::Usage
+    kind.map_or(Exit::Usage, Exit::from)
 }
 
 #[cfg(test)]
@@ -95,6 +81,7 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
+    use crate::run::messages::Failure;
 
     #[test]
     fn of_several_codes_the_one_counts_that_the_help_names_first() {

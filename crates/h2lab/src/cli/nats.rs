@@ -11,7 +11,7 @@ use h2lab_nats::{Nats, NatsError, ServerOptions};
 
 use super::exit::{Exit, MissingRequirement, Usage};
 use super::tls;
-use crate::run::messages::{Failure, FailureKind};
+use crate::run::messages::{Failure, FailureKind, kind_of_nats};
 use h2lab_net::tls::Identity;
 
 /// How long the first connection to a server may take.
@@ -210,23 +210,8 @@ pub fn explained(error: NatsError, servers: &str) -> anyhow::Error {
 }
 
 /// The exit code of an error of NATS that nobody has explained; `None`: its cause, a file's error, decides.
-pub fn exit_of(error: &NatsError) -> Option<Exit> {
-    match error {
-        NatsError::Io { .. } => None,
-        NatsError::Refused { .. }
-        | NatsError::Tls { .. }
-        | NatsError::Denied { .. }
-        | NatsError::NoJetStream
-        | NatsError::Quota { .. } => Some(Exit::Environment),
-        NatsError::Invalid { .. } => Some(Exit::Usage),
-        NatsError::TooLarge { .. } | NatsError::Corrupt { .. } => Some(Exit::Invalid),
-        NatsError::Unreachable { .. }
-        | NatsError::Absent { .. }
-        | NatsError::Full
-        | NatsError::Timeout { .. }
-        | NatsError::Other { .. }
-        | NatsError::Gone => Some(Exit::Unreachable),
-    }
+fn exit_of(error: &NatsError) -> Option<Exit> {
+    kind_of_nats(error).map(Exit::from)
 }
 
 /// The same of an error that may have come from NATS.

@@ -379,6 +379,7 @@ fn start(
 mod tests {
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
 
+    use super::super::messages::MissingRequirement;
     use super::*;
 
     /// Sees nothing: no repetition is made here.
@@ -462,6 +463,13 @@ mod tests {
         let full = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
         let full = kept("full", Err(anyhow::Error::new(full).context("cannot write x")));
         assert_eq!(full.map(|failure| failure.kind), Some(FailureKind::Environment));
+        let missing = kept("missing", Err(MissingRequirement("no namespaces".to_owned()).into()));
+        assert_eq!(missing.map(|failure| failure.kind), Some(FailureKind::Environment));
+        #[cfg(feature = "nats")]
+        {
+            let refused = kept("refused", Err(h2lab_nats::NatsError::NoJetStream.into()));
+            assert_eq!(refused.map(|failure| failure.kind), Some(FailureKind::Environment));
+        }
     }
 
     #[test]

@@ -380,7 +380,7 @@ fn summary(server: &mut StartedSut, cpu_before: u64, while_it_ran: &Meanwhile<'_
         wall_ns: nanos(wall),
         rss_peak_bytes,
         run_delay: ends.run_delay(&names, harness),
-        disk_wait_ns: nanos(ends.disk_wait(&names)),
+        disk_wait_ns: nanos(ends.disk_wait(&server.name)),
         origin: counted(server, while_it_ran),
         disturbance: disturbance(server, &names, (ends, first))?,
     })

@@ -4,6 +4,7 @@
 //! million samples. A child that dies shows as the end of the pipe before [`Message::Done`].
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io::{self, Read, Write};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,6 +13,9 @@ use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
 use h2lab_model::record::{BulkRepetition, CellRecord, ConnectionRecord, Environment, GeneratorSummary};
 use h2lab_model::record::{LinkSummary, PacketRecord, Sample, Samples, ServerSummary, SidecarSummary};
+use h2lab_model::scenario::ScenarioError;
+#[cfg(feature = "nats")]
+use h2lab_nats::NatsError;
 use h2lab_wire::trace::FrameEvent;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -69,18 +73,56 @@ pub enum FailureKind {
     Harness,
 }
 
+/// Something on this machine is missing.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct MissingRequirement(pub String);
+
 /// What ended a run, by its root cause, as the run folder keeps it.
 pub fn failure_of(error: &anyhow::Error) -> Failure {
-    let kind = error.chain().find_map(|cause| match cause.downcast_ref::<Failure>() {
-        Some(failure) => Some(failure.kind),
-        None => cause.downcast_ref().is_some_and(is_of_this_machine).then_some(FailureKind::Environment),
-    });
     // What is left are files that cannot be read or written.
-    Failure { kind: kind.unwrap_or(FailureKind::Usage), message: error.root_cause().to_string() }
+    let kind = error.chain().find_map(kind_of).unwrap_or(FailureKind::Usage);
+    Failure { kind, message: error.root_cause().to_string() }
+}
+
+/// The kind of failure that one cause of an error is; `None` if it does not say.
+pub fn kind_of(cause: &(dyn Error + 'static)) -> Option<FailureKind> {
+    if let Some(failure) = cause.downcast_ref::<Failure>() {
+        return Some(failure.kind);
+    }
+    #[cfg(feature = "nats")]
+    if let Some(kind) = cause.downcast_ref().and_then(kind_of_nats) {
+        return Some(kind);
+    }
+    if cause.is::<MissingRequirement>() || cause.downcast_ref().is_some_and(is_of_this_machine) {
+        return Some(FailureKind::Environment);
+    }
+    cause.is::<ScenarioError>().then_some(FailureKind::Usage)
+}
+
+/// The same of an error of NATS; `None`: its cause, a file's error, decides.
+#[cfg(feature = "nats")]
+pub fn kind_of_nats(error: &NatsError) -> Option<FailureKind> {
+    match error {
+        NatsError::Io { .. } => None,
+        NatsError::Refused { .. }
+        | NatsError::Tls { .. }
+        | NatsError::Denied { .. }
+        | NatsError::NoJetStream
+        | NatsError::Quota { .. } => Some(FailureKind::Environment),
+        NatsError::Invalid { .. } => Some(FailureKind::Usage),
+        NatsError::TooLarge { .. } | NatsError::Corrupt { .. } => Some(FailureKind::Invalid),
+        NatsError::Unreachable { .. }
+        | NatsError::Absent { .. }
+        | NatsError::Full
+        | NatsError::Timeout { .. }
+        | NatsError::Other { .. }
+        | NatsError::Gone => Some(FailureKind::Unreachable),
+    }
 }
 
 /// Whether this machine, and no wrong name, is the reason of this error.
-pub fn is_of_this_machine(error: &io::Error) -> bool {
+fn is_of_this_machine(error: &io::Error) -> bool {
     is_exhausted(error) || error.kind() == io::ErrorKind::PermissionDenied
 }
 

@@ -118,10 +118,10 @@ impl ServerEnds {
         }
     }
 
-    /// How long the one of the processes of these names that waited longest for a disk did so.
-    pub fn disk_wait(&self, names: &[String]) -> Duration {
-        let own = self.processes.iter().filter(|(name, _)| names.contains(name));
-        own.map(|(_, seen)| seen.disk).max().unwrap_or_default()
+    /// For how long the server of this name waited for a disk.
+    pub fn disk_wait(&self, name: &str) -> Duration {
+        let own = self.processes.iter().find(|(process, _)| process == name);
+        own.map_or(Duration::ZERO, |(_, seen)| seen.disk)
     }
 
     fn read(&mut self, diag: &mut SockDiag, now: Time) -> Result<()> {
@@ -157,5 +157,27 @@ impl ServerEnds {
             connection.tcp_server = self.last.get(&connection.local_port).cloned();
         }
         incoming.add_ticks(self.steps.iter().copied());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_for_a_disk_is_that_of_the_server_itself_and_not_of_one_behind_it() {
+        let seen = |ms: u64| {
+            let disk = Duration::from_millis(ms);
+            ProcessObservation { disk, ..ProcessObservation::default() }
+        };
+        let ends = ServerEnds {
+            client: Ipv4Addr::LOCALHOST.into(),
+            last: BTreeMap::new(),
+            steps: Vec::new(),
+            processes: vec![("nginx".to_owned(), seen(20)), ("origin".to_owned(), seen(40))],
+            used_ns: 0,
+        };
+        let waits = ["nginx", "origin", "haproxy"].map(|name| ends.disk_wait(name).as_millis());
+        assert_eq!(waits, [20, 40, 0]);
     }
 }

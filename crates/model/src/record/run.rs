@@ -82,8 +82,8 @@ pub struct ServerSummary {
     /// How it waited for a CPU; zeros where the kernel does not count it, and in records of before the field.
     #[serde(default)]
     pub run_delay: RunDelay,
-    /// For how long the kernel kept its main thread waiting for a disk or a network file system, or that of the server behind it,
-    /// whichever waited longer, in nanoseconds, as looks at its state every 20 ms saw it; 0 in records of before the field.
+    /// For how long the kernel kept the main thread of one of its processes waiting for a disk or a network file system, that of the
+    /// one that waited longest, in nanoseconds, as looks at its state every 20 ms saw it; 0 in records of before the field.
     #[serde(default)]
     pub disk_wait_ns: u64,
     /// What our origin counted, if that is the server, or the upstream behind it.

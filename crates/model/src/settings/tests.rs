@@ -155,6 +155,13 @@ fn values_are_written_in_the_unit_of_the_product_and_within_its_range() {
 }
 
 #[test]
+fn no_fix_lowers_the_idle_connections_that_traefik_keeps() {
+    let fix = advise(&Peer::started("traefik"), wish(Knob::UpstreamKeepAlive, Role::Back, 4));
+    assert_eq!(fix.setting, "serversTransport.maxIdleConnsPerHost=1000");
+    assert!(fix.why.contains("200 by default"), "{}", fix.why);
+}
+
+#[test]
 fn without_a_value_the_name_alone_is_given() {
     let fix = advise(&Peer::of_field("nginx/1.22.1"), wish(Knob::H2Requests, Role::Front, None));
     assert_eq!(fix.setting, "keepalive_requests");

@@ -28,7 +28,7 @@ pub struct TrialDocument {
     pub why: Option<String>,
     /// How many times better it is; below 1 it is worse. Null if unknown.
     pub effect: Option<f64>,
-    /// The ends of its interval: the chance of one false claim in the whole run is at most 5 %.
+    /// The ends of its interval: the chance of one false claim among all changes of a run is at most 5 %.
     pub interval: Option<[f64; 2]>,
     /// The part of the difference from the other protocol that it closes, 0 to 1; null without a difference.
     pub closes: Option<f64>,

@@ -17,9 +17,9 @@ impl Diagnosis<'_> {
         if !self.is_via || self.report.run.interrupted && hops.is_empty() {
             return Vec::new();
         }
-        let mut said: Vec<String> = self.difference_at_hops().into_iter().chain(self.share()).collect();
         let verdicts = [&self.experiment.verdict, &self.experiment.direct].into_iter().flatten();
         let floor = verdicts.map(|verdict| verdict.floor).max().unwrap_or_default();
+        let mut said: Vec<String> = self.difference_at_hops().into_iter().chain(self.share(floor)).collect();
         said.extend(hops.iter().map(|hop| time_at_hops(hop, floor)));
         if hops.is_empty() {
             let why = "the server itself and the proxy have no protocol in common";
@@ -80,9 +80,9 @@ impl Diagnosis<'_> {
 
     /// Which part arises at the server itself: of the difference between the protocols where HTTP/2 is slower through the
     /// proxy, else of its own response time.
-    fn share(&self) -> Option<String> {
+    fn share(&self, floor: Duration) -> Option<String> {
         let slower = self.experiment.verdict.as_ref().filter(|via| is_slower(via));
-        slower.map_or_else(|| self.share_of_time(), |via| self.share_of_difference(via))
+        slower.map_or_else(|| self.share_of_time(floor), |via| self.share_of_difference(via))
     }
 
     /// Which part of the difference between the protocols the server itself has; nothing if it is not known to have one.
@@ -110,9 +110,12 @@ impl Diagnosis<'_> {
         ))
     }
 
-    /// Which part of the response time of HTTP/2 through the proxy it has at the server itself as well.
-    fn share_of_time(&self) -> Option<String> {
-        let [direct, via] = self.multiplexed().filter(|[_, via]| !via.is_zero())?;
+    /// Which part of the response time of HTTP/2 through the proxy it has at the server itself as well; nothing if the proxy
+    /// adds less than `floor`.
+    fn share_of_time(&self, floor: Duration) -> Option<String> {
+        let is_claimed =
+            |[direct, via]: &[Duration; 2]| !via.is_zero() && via.saturating_sub(*direct) >= floor;
+        let [direct, via] = self.multiplexed().filter(is_claimed)?;
         let name = sentences::name(self.report.analysis.cell(self.subject)?);
         let part = 100.0 * (direct.as_secs_f64() / via.as_secs_f64()).min(1.0);
         Some(format!(
@@ -125,10 +128,10 @@ impl Diagnosis<'_> {
     pub(super) fn why_untried(&self) -> Option<String> {
         let at_server = self.experiment.direct.as_ref().is_some_and(is_slower);
         let what = if at_server {
-            "through the proxy, where changes are made, no protocol is slower; `h2lab diagnose URL` without --via examines \
+            "through the proxy, where changes are made, HTTP/2 is no slower; `h2lab diagnose URL` without --via examines \
              the server itself"
         } else {
-            "through the proxy there is no difference that a change could close"
+            "through the proxy HTTP/2 is no slower, so there is nothing that a change could close"
         };
         self.is_via.then(|| format!("No change was tried: {what}."))
     }
@@ -156,10 +159,15 @@ const fn is_carried_only_directly(via: &CellVerdict, direct: &CellVerdict) -> bo
     is_carried && matches!(via.conclusion, Conclusion::Unstable { .. })
 }
 
-/// Whether the server itself is slower in the figure in which it is through the proxy: the median, if only that is.
+/// Whether the server itself is slower in the figure in which it is through the proxy: the median, if only that is. What does
+/// not carry its load is slower in any.
 fn is_slower_as(via: &CellVerdict, direct: &CellVerdict) -> bool {
-    direct.is_slower()
-        || via.is_slower_in_median_only() && direct.median_conclusion == Some(Conclusion::Slower)
+    if via.is_slower_in_median_only() {
+        let is_stuck = matches!(direct.conclusion, Conclusion::Unstable { .. });
+        is_stuck || direct.median_conclusion == Some(Conclusion::Slower)
+    } else {
+        direct.is_slower()
+    }
 }
 
 /// Of a verdict, the ratio of the figure in which the one through the proxy is slower.

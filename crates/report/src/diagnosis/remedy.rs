@@ -22,7 +22,8 @@ pub enum Fixing {
         words: String,
         /// The cause that it takes away, and whether the experiment had confirmed it.
         cause: Option<(String, bool)>,
-        /// What it did; `None` if not all of its rounds were measured: it is undecided.
+        /// What it did; `None` if not all of its rounds were measured, or too few of their requests were answered for an
+        /// effect: it is undecided.
         remedy: Option<Box<Remedy>>,
         /// The unified diff of the configuration.
         diff: String,
@@ -110,7 +111,8 @@ impl Diagnosis<'_> {
                 let mut says = match remedy {
                     Some(remedy) => self.remedy_says(&format!("Fix {words}{cause}"), remedy),
                     None => vec![format!(
-                        "Fix {words}{cause}: undecided, since not all of its rounds were measured: they were ended, or took too long."
+                        "Fix {words}{cause}: undecided, since not all of its rounds were measured (they were ended, or took too \
+                         long), or too few of their requests were answered."
                     )],
                 };
                 says.push(format!(

@@ -403,6 +403,7 @@ fn a_fix_that_closes_more_than_all_of_a_difference_closes_all_of_it() {
     };
     let open = Diagnosis { fix: Some(&unfinished), ..diagnosis(&fixture, &experiment, 1) }.fix_says();
     assert!(open[0].starts_with("Fix nginx: x: undecided, since not all of its rounds were"), "{open:?}");
+    assert!(open[0].ends_with("or too few of their requests were answered."), "{open:?}");
 }
 
 #[test]

@@ -99,8 +99,8 @@ fn is_drop(packet: &h2lab_model::record::PacketRecord) -> bool {
     packet.fate.is_drop()
 }
 
-/// Each request as a dot; those at one place are one dot, whose note counts them. A failed one is a ring, in which a dot of
-/// an answered one can be seen.
+/// Each request as a dot; those at one place are one dot, whose note counts them. A failed one is a hollow diamond, in which
+/// a dot of an answered one can be seen.
 fn dots(svg: &mut Svg, frame: &PlotArea, repetitions: &[&CellRecord], way: Way) {
     let mut places: BTreeMap<(usize, usize, usize), (u64, Duration)> = BTreeMap::new();
     let mut begin = 0.0;
@@ -115,7 +115,7 @@ fn dots(svg: &mut Svg, frame: &PlotArea, repetitions: &[&CellRecord], way: Way) 
         }
         begin += phases.measure.as_secs_f64();
     }
-    // The rings first: dots stay visible in them.
+    // The diamonds first: dots stay visible in them.
     for ((class, x, y), (n, age)) in places.into_iter().rev() {
         let (looks, shape, r, how) = if class == SUCCEEDED {
             (format!("dot {}", way.class()), Shape::Circle, 3.5, "answered")

@@ -15,31 +15,34 @@ const INDEX_BYTES: u64 = 1024;
 
 /// The response to a request. `now` is when its head was complete.
 pub fn route(now: Time, head: &RequestHead<'_>) -> ResponsePlan {
-    known(now, head).unwrap_or_else(|| not_found(now))
+    known(now, head).unwrap_or_else(|refused| match refused {
+        Some(why) => ResponsePlan::text(now, 400, why),
+        None => not_found(now),
+    })
 }
 
-/// The same, with what `/` answers at every path that is none of these: for an origin in the place of a server whose
-/// paths are not known.
+/// The same, with what `/` answers at every path that is none of these or has another argument: for an origin in the place
+/// of a server whose paths are not known.
 pub fn route_any(now: Time, head: &RequestHead<'_>) -> ResponsePlan {
-    known(now, head).unwrap_or_else(|| {
+    known(now, head).unwrap_or_else(|_| {
         // 200 to a CONNECT would begin a tunnel.
         if head.method == b"CONNECT" { not_found(now) } else { ResponsePlan::filler(now, INDEX_BYTES) }
     })
 }
 
-/// The response at a path of ours; `None` at any other path.
-fn known(now: Time, head: &RequestHead<'_>) -> Option<ResponsePlan> {
+/// The response at a path of ours; else what is wrong with the path, or `None` at any other path.
+fn known(now: Time, head: &RequestHead<'_>) -> Result<ResponsePlan, Option<&'static str>> {
     let Ok(target) = std::str::from_utf8(head.path) else {
-        return Some(ResponsePlan::text(now, 400, "the path is not UTF-8\n"));
+        return Err(Some("the path is not UTF-8\n"));
     };
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let mut segments = path.trim_matches('/').split('/');
     let (first, argument) = (segments.next().unwrap_or(""), segments.next());
     if segments.next().is_some() {
-        return None;
+        return Err(None);
     }
     if head.method == b"CONNECT" {
-        return Some(connect(now, head, first));
+        return Ok(connect(now, head, first));
     }
     let planned = match (first, argument) {
         ("*", None) if head.method == b"OPTIONS" => Some(ResponsePlan::text(now, 200, "")),
@@ -61,10 +64,9 @@ fn known(now: Time, head: &RequestHead<'_>) -> Option<ResponsePlan> {
         ("early", None) => early::plan(now, query, head.authority, early::EARLY),
         ("push", None) => early::plan(now, query, head.authority, early::PUSH),
         ("stall", None) => Some(stall(now, query)),
-        _ => return None,
+        _ => return Err(None),
     };
-    let refused = || ResponsePlan::text(now, 400, "the path's argument is not a number in range\n");
-    Some(planned.unwrap_or_else(refused))
+    planned.ok_or(Some("the path's argument is not a number in range\n"))
 }
 
 /// A tunnel to ourselves, for any protocol, on the echo paths. Without a protocol CONNECT means a proxy (RFC 9110 §9.3.6), which
@@ -292,12 +294,12 @@ mod tests {
 
     #[test]
     fn in_the_place_of_another_server_unknown_paths_answer_as_the_root_does() {
-        let answer = |method: &str, path: &str| {
+        let answer_bytes = |method: &str, path: &[u8]| {
             let head = RequestHead {
                 method: method.as_bytes(),
                 scheme: b"http",
                 authority: b"server",
-                path: path.as_bytes(),
+                path,
                 protocol: b"",
                 is_http10: false,
                 fields: Fields::default(),
@@ -305,12 +307,17 @@ mod tests {
             let plan = route_any(Time::ZERO, &head);
             (plan.status, plan.body.length())
         };
-        for path in ["/", "/api", "/api?x=1", "/api/users/7", "/bytes"] {
+        let answer = |method: &str, path: &str| answer_bytes(method, path.as_bytes());
+        let others = ["/", "/api", "/api?x=1", "/api/users/7", "/bytes"];
+        let alike = ["/status/ready", "/stream/x", "/bytes/x", "/bytes/1T", "/delay/x", "/drip?bytes=x"];
+        for path in others.into_iter().chain(alike) {
             assert_eq!(answer("GET", path), (200, 1024), "{path}");
         }
+        assert_eq!(answer_bytes("GET", b"/\xff"), (200, 1024));
+        assert_eq!(answer_bytes("CONNECT", b"/\xff").0, 404);
         assert_eq!(answer("POST", "/api"), (200, 1024));
         assert_eq!(answer("GET", "/bytes/64k"), (200, 65_536), "a path of ours stays what it is");
-        assert_eq!([answer("GET", "/status/404").0, answer("GET", "/bytes/1T").0], [404, 400]);
+        assert_eq!(answer("GET", "/status/404").0, 404);
         assert_eq!([answer("CONNECT", "/a/b/c").0, answer("CONNECT", "/api").0], [404, 501]);
     }
 }

@@ -288,7 +288,16 @@ impl Ending {
 
 /// The last lines of an output, printable.
 fn last_lines(bytes: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_BYTES)..]).into_owned();
+    let cut = bytes.len().saturating_sub(LAST_BYTES);
+    // Of a line that is cut, what is left may be a credential without its name.
+    let begin = match cut.checked_sub(1) {
+        Some(before) => {
+            let line = bytes[before..].iter().position(|byte| *byte == b'\n');
+            line.map_or(bytes.len(), |at| cut + at)
+        }
+        None => 0,
+    };
+    let text = String::from_utf8_lossy(&bytes[begin..]).into_owned();
     let lines: Vec<String> = text
         .lines()
         // Of a line that is overwritten, such as progress, what a terminal shows at the end.
@@ -357,6 +366,18 @@ mod tests {
         assert_eq!(last_lines(b"a\tb\n"), ["a    b"]);
         assert_eq!(last_lines(b"> cookie: a=s3cret\n> GET /?t=s3cret"), ["> cookie: ***", "> GET /?t=***"]);
         assert_eq!(last_lines(b"Speed\r\n\r 1 of 9\r 9 of 9\r\nfailed\n"), ["Speed", " 9 of 9", "failed"]);
+    }
+
+    #[test]
+    fn of_a_line_whose_beginning_is_not_read_nothing_is_shown() {
+        let output = |rest: usize| {
+            let value = "x".repeat(rest - "\nfailed\n".len());
+            format!("cookie: s3cret{value}\nfailed\n")
+        };
+        assert_eq!(last_lines(output(LAST_BYTES).as_bytes()), ["failed"]);
+        let whole = output(LAST_BYTES - "cookie: s3cret".len());
+        assert_eq!(last_lines(whole.as_bytes()), ["cookie: ***", "failed"]);
+        assert_eq!(last_lines(format!("first\n{whole}").as_bytes()), ["cookie: ***", "failed"]);
     }
 
     #[test]

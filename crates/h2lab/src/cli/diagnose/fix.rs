@@ -43,7 +43,8 @@ pub(super) fn peer(run: &RunRecord, cell: &Cell) -> Peer {
     Peer { version, ..Peer::started(cell.target.name()) }
 }
 
-/// The settings of the started server that would remove findings about `cell`, in the order of the findings.
+/// The settings of the started server that would remove findings about `cell`, in the order of the findings. The first cause of each
+/// is one that it shows.
 pub(super) fn settings(
     run: &RunRecord,
     findings: &[Finding],
@@ -68,6 +69,13 @@ pub(super) fn settings(
             Some(one) => one.causes.push(finding.rule.clone()),
             None => found.push(ServerSetting { change, words, causes: vec![finding.rule.clone()] }),
         }
+    }
+    for setting in &mut found {
+        let knob = Knob::Server(setting.clone());
+        let of_cell = || findings.iter().filter(|finding| finding.cell == cell.index);
+        setting.causes.sort_by_key(|id| {
+            of_cell().any(|its| its.rule == *id && its.shown_instead(&knob, of_cell()).is_some())
+        });
     }
     found
 }
@@ -116,9 +124,9 @@ fn refusals<'a>(peer: &Peer, offered: impl Iterator<Item = &'a Fix>, files: &[Co
 const NONE: &str = "no setting was found that would help";
 
 /// The rules that found something about `cell`, each once.
-fn rules_of<'a>(findings: &'a [Finding], cell: &Cell) -> Vec<&'a str> {
+fn rules_of<'a>(findings: impl IntoIterator<Item = &'a Finding>, cell: &Cell) -> Vec<&'a str> {
     let mut found: Vec<&str> = Vec::new();
-    for finding in findings.iter().filter(|finding| finding.cell == cell.index) {
+    for finding in findings.into_iter().filter(|finding| finding.cell == cell.index) {
         if !found.contains(&finding.rule.as_str()) {
             found.push(&finding.rule);
         }
@@ -128,16 +136,24 @@ fn rules_of<'a>(findings: &'a [Finding], cell: &Cell) -> Vec<&'a str> {
 
 /// Why nothing is changed where HTTP/2 is no slower, whatever was found about `cell`.
 fn healthy(findings: &[Finding], cell: &Cell) -> String {
-    let found = rules_of(findings, cell);
+    let of = |of_failures: bool| {
+        rules_of(findings.iter().filter(move |finding| finding.of_failures == of_failures), cell)
+    };
+    let [of_times, of_failures] = [false, true].map(of);
     let none = "HTTP/2 is no slower than the other protocol here";
-    match found[..] {
-        [] => format!("{none}, so there is nothing to fix"),
-        [first, ..] => format!(
-            "{none}, and a fix is measured by what it closes of such a difference; what was observed ({}) makes none (`h2lab explain \
-             {first}` says what can be changed)",
-            found.join(", ")
-        ),
+    if of_times.is_empty() && of_failures.is_empty() {
+        return format!("{none}, so there is nothing to fix");
     }
+    let observed = of_times.first().map(|first| {
+        let found = of_times.join(", ");
+        format!("; what was observed ({found}) makes none (`h2lab explain {first}` says what can be changed)")
+    });
+    let failing = of_failures.first().map(|first| {
+        let found = of_failures.join(", ");
+        format!("; what makes requests fail ({found}) is not measured by that (see `h2lab explain {first}`)")
+    });
+    let [observed, failing] = [observed, failing].map(Option::unwrap_or_default);
+    format!("{none}, and a fix is measured by what it closes of such a difference{observed}{failing}")
 }
 
 /// What is reported where nothing is changed.
@@ -297,6 +313,28 @@ mod tests {
     }
 
     #[test]
+    fn the_cause_of_a_fix_is_the_one_that_its_change_shows_whichever_costs_more() {
+        use h2lab_model::record::testing;
+        use h2lab_model::workload::Protocol;
+
+        let target = Target::Sut { name: "nginx".to_owned() };
+        let cell = Cell { target, ..testing::cell(1, 0, Protocol::H2c, 1, 0.0) };
+        let run = testing::run(Vec::new());
+        let wish = Wish { knob: settings::Knob::MaxConcurrentStreams, role: Role::Front, value: Some(128) };
+        let finding = |rule: &str| {
+            let fixes = vec![advise(&peer(&run, &cell), wish)];
+            Finding { rule: rule.to_owned(), cell: 1, fixes, ..Finding::default() }
+        };
+        let causes = |rules: &[&str]| {
+            let findings: Vec<Finding> = rules.iter().copied().map(finding).collect();
+            let settings = super::settings(&run, &findings, &cell, None);
+            settings.into_iter().map(|setting| setting.causes).collect::<Vec<_>>()
+        };
+        assert_eq!(causes(&["CONN102", "MUX101"]), [["MUX101", "CONN102"]]);
+        assert_eq!(causes(&["CONN102"]), [["CONN102"]], "nothing else is found");
+    }
+
+    #[test]
     fn without_a_confirmed_change_the_fix_is_the_open_one_that_looks_best() {
         use h2lab_analysis::experiment::{Effect, Trial};
 
@@ -343,7 +381,15 @@ mod tests {
         let found = [other, finding("PROXY101", 1), finding("HOST106", 1), finding("PROXY101", 1)];
         let why = healthy(&found, &cell);
         assert!(why.contains("observed (PROXY101, HOST106) makes none") && !why.contains("LOSS101"), "{why}");
-        assert!(why.contains("`h2lab explain PROXY101`"), "{why}");
+        assert!(why.contains("`h2lab explain PROXY101`") && !why.contains("requests fail"), "{why}");
+        let failing = Finding { of_failures: true, ..finding("CONN103", 1) };
+        let both = [finding("HOST106", 1), failing.clone()];
+        let why = healthy(&both, &cell);
+        assert!(why.contains("observed (HOST106) makes none"), "{why}");
+        assert!(why.contains("; what makes requests fail (CONN103) is not measured by that"), "{why}");
+        let why = healthy(&[failing], &cell);
+        assert!(why.contains("(CONN103)") && !why.contains("nothing to fix"), "{why}");
+        assert!(!why.contains("makes none"), "{why}");
     }
 
     #[test]

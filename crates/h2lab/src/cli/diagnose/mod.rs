@@ -54,9 +54,9 @@ use h2lab_net::clock::Clock;
 /// Without WHAT: the built-in origin, or --origin, behind an emulated link with 3 % loss. A URL gets as many requests per second
 /// as it carries in a short ramp, at most 50 unless -q, --concurrency or --i-own-this-host asks for more. A scenario must have one
 /// cell of HTTP/2, and at most one to compare it with; flags select them. A run folder, or a capture of packets, is read and not
-/// measured: what it shows is reported, and the exit code is 0, or that of a run which could not go on. With --sidecar and the URL
-/// of a running sidecar's admin listener, the last half minute of its connections is read. With --run, a client of yours is run
-/// against h2lab's own server.
+/// measured: what it shows is reported, and the exit code is 0, that of a run which could not go on, or 1 by --fail-on. With
+/// --sidecar and the URL of a running sidecar's admin listener, the last half minute of its connections is read. With --run, a
+/// client of yours is run against h2lab's own server.
 ///
 /// A server of HTTP/2 alone is measured without a comparison, and changes are tried all the same, so that this is no failure. For one of
 /// HTTP/1.1 alone there is nothing to diagnose: the exit code is 3, and 2 if its --config says so.

@@ -50,7 +50,12 @@ fn a_finding_whose_changes_were_all_without_effect_says_so_and_has_only_the_fixe
     assert_eq!(first([Outcome::Refuted, Outcome::Undecided]), "LOSS101");
     // Response times do not disprove what costs failed requests.
     fixture.findings[0].of_failures = true;
-    assert_eq!(diagnosis(&fixture, &refuted, subject).own_findings()[0].fixes, before.fixes);
+    let diagnosis = diagnosis(&fixture, &refuted, subject);
+    let own = diagnosis.own_findings().remove(0);
+    assert_eq!((own.fixes, own.cost), (before.fixes, before.cost));
+    assert!(diagnosis.answer().join(" ").contains("Suspect (LOSS101"), "{:?}", diagnosis.answer());
+    let message = diagnosis.sarif()["runs"][0]["results"][0]["message"].to_string();
+    assert!(message.contains("fix, client") && !message.contains("refuted: 4 connections"), "{message}");
 }
 
 #[test]

@@ -96,6 +96,42 @@ fn of_two_medians_a_difference_below_the_floor_is_not_claimed() {
 }
 
 #[test]
+fn no_share_of_the_time_is_told_where_the_proxy_adds_less_than_the_floor() {
+    let fixture = Fixture::new();
+    let said = |via: u64| {
+        let mut experiment = experiment(&fixture);
+        let verdict = experiment.verdict.as_mut().expect("the fixture has one");
+        (verdict.conclusion, verdict.median_conclusion) = (Conclusion::NoDifference, None);
+        verdict.floor = Duration::from_micros(200);
+        let medians = Ok([80_400, via].map(Duration::from_micros));
+        experiment.hops = vec![Hop { protocols: [Protocol::H2; 2], medians }];
+        text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let (below, above) = (said(80_599), said(80_600));
+    assert!(!below.contains("% arises at the server itself"), "{below}");
+    assert!(above.contains(" through the proxy 100 % arises at the server itself."), "{above}");
+}
+
+#[test]
+fn a_proxy_that_is_slower_in_the_median_is_compared_by_the_median_of_the_server_itself() {
+    let fixture = Fixture::new();
+    let any = fixture.analysis.verdicts.first().cloned().expect("the fixture has one");
+    let said = |direct: Conclusion, in_median: Conclusion| {
+        let of = |conclusion: Conclusion, in_median: Conclusion| {
+            let median_conclusion = Some(in_median);
+            Some(CellVerdict { conclusion, median_conclusion, ..any.clone() })
+        };
+        let verdict = of(Conclusion::NoDifference, Conclusion::Slower);
+        let experiment = Experiment { verdict, direct: of(direct, in_median), ..experiment(&fixture) };
+        text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let also = "it is so without the proxy as well";
+    assert!(said(Conclusion::NoDifference, Conclusion::Slower).contains(also));
+    let tail_alone = said(Conclusion::Slower, Conclusion::NoDifference);
+    assert!(!tail_alone.contains(also), "{tail_alone}");
+}
+
+#[test]
 fn a_server_that_speaks_http1_alone_is_compared_by_its_medians() {
     let fixture = Fixture::new();
     let said = |medians: Result<[u64; 2], String>| {
@@ -181,8 +217,9 @@ fn why_no_change_was_tried_through_the_proxy_is_said() {
     let fixture = Fixture::new();
     let of = |factors| at_hops(&fixture, factors, [0.99; 2]);
     let alike = of([1.0, 1.0]);
-    assert!(alike.contains("No change was tried: through the proxy there is no difference"), "{alike}");
+    assert!(alike.contains("No change was tried: through the proxy HTTP/2 is no slower, so"), "{alike}");
     let at_server = of([1.0, 1.5]);
-    assert!(at_server.contains("`h2lab diagnose URL` without --via examines"), "{at_server}");
+    let examined = "where changes are made, HTTP/2 is no slower; `h2lab diagnose URL` without --via examines";
+    assert!(at_server.contains(examined), "{at_server}");
     assert!(of([1.5, 1.0]).contains("No change was tried: none that h2lab can make"));
 }

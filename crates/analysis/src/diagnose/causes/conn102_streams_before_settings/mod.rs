@@ -48,6 +48,8 @@ impl Rule for StreamsBeforeSettings {
             fixes: fixes(case),
             confirm: case.compare("--await-settings")
                 + ": with streams held back until the server's SETTINGS have arrived none is refused",
+            // Where the time alone is not worth telling, the failures are why it is told.
+            of_failures: !case.is_worth(finding.cost_share),
             ..finding
         };
         // Requests that failed, or may have, are told also where they are few: the median shows nothing of them.

@@ -51,6 +51,7 @@ fn streams_that_were_opened_before_settings_and_refused_are_found() {
     // Two of four took 50 ms rather than 25 ms.
     assert!((found.cost_share - 50.0 / 150.0).abs() < 1e-9, "{}", found.cost);
     assert_eq!(found.fixes.len(), 2);
+    assert!(!found.of_failures, "it costs time");
 }
 
 #[test]
@@ -63,9 +64,9 @@ fn one_refusal_streams_after_settings_and_other_codes_are_none() {
     assert_eq!(finding(without), None, "nothing is known of the order");
 }
 
-/// What two refusals cost a client of which no request is known to be another one sent again; `others` requests, of which
+/// What is found of two refusals of a client of which no request is known to be another one sent again; `others` requests, of which
 /// the last `failed` were refused, are its requests beside them.
-fn cost_unfollowed(others: u32, failed: usize) -> Option<String> {
+fn unfollowed(others: u32, failed: usize) -> Option<Finding> {
     let mut record = scene(125, 2, 7);
     let sample = record.samples.get(0).expect("four");
     (4..others).for_each(|_| record.samples.push(&sample));
@@ -75,18 +76,19 @@ fn cost_unfollowed(others: u32, failed: usize) -> Option<String> {
     for sample in record.samples.edit().iter_mut().take(failed) {
         sample.outcome = Outcome::Refused;
     }
-    finding(record).map(|found| found.cost)
+    finding(record)
 }
 
 #[test]
 fn refusals_of_a_client_that_cannot_be_followed_may_be_failures() {
-    let cost = |others, failed| cost_unfollowed(others, failed).unwrap_or_default();
+    let cost = |others, failed| unfollowed(others, failed).expect("a finding").cost;
     assert_eq!(cost(4, 0), "2 of 6 requests refused: whether the client sent them again is not known");
     let one = "2 of 5 requests refused: 1 request failed, and whether the client sent the other 1 again is not known";
     assert_eq!(cost(4, 1), one);
     assert!(cost(4, 2).ends_with("; 2 requests failed"), "all are known");
-    assert!(cost_unfollowed(400, 0).is_some(), "few are told as well");
-    assert!(cost_unfollowed(400, 2).is_some(), "and so are failures");
+    let is_of_failures = |others, failed| unfollowed(others, failed).map(|found| found.of_failures);
+    assert_eq!(is_of_failures(400, 0), Some(true), "few are told as well");
+    assert_eq!(is_of_failures(400, 2), Some(true), "and so are failures");
 }
 
 #[test]

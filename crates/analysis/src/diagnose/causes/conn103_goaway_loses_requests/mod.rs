@@ -37,9 +37,11 @@ impl Rule for GoawayLosesRequests {
             // For a connection that was idle there is another cause, and a longer timeout is its fix.
             let idle: BTreeSet<(u32, u32)> =
                 races(repetition).iter().map(|race| (race.connection, race.stream)).collect();
-            let ours = repetition.record.connections.iter();
-            let ours = ours.filter(|connection| matches!(connection.closed, CloseReason::Local { .. }));
-            let closed_by_client: BTreeSet<u32> = ours.map(|connection| connection.index).collect();
+            // Our own client closes a connection for reasons of its own, and no advice to a user's client is for it.
+            let is_foreign = repetition.record.is_of_packets();
+            let closed = repetition.record.connections.iter().filter(|_| is_foreign);
+            let closed = closed.filter(|connection| matches!(connection.closed, CloseReason::Local { .. }));
+            let closed_by_client: BTreeSet<u32> = closed.map(|connection| connection.index).collect();
             for sample in &repetition.record.samples {
                 lost.requests += 1;
                 // A request that was sent again until the client gave up is not lost because of one GOAWAY, but because
@@ -58,7 +60,8 @@ impl Rule for GoawayLosesRequests {
             case.connections().filter_map(|connection| abrupt(&connection.goaways)).collect();
         lost.abrupt = stopped.len();
         lost.after = match stopped[..] {
-            [stream] if lost.goaways == 1 => Some(stream.div_ceil(2)),
+            // A last stream of 0: it processed none, which is no limit.
+            [stream] if lost.goaways == 1 && stream > 0 => Some(stream.div_ceil(2)),
             _ => None,
         };
         if lost.all < LEAST_LOST || lost.share() < LEAST_SHARE {
@@ -85,7 +88,7 @@ struct Lost {
     abrupt: usize,
     /// Lost requests that the server certainly did not process.
     unprocessed: usize,
-    /// Lost requests that the server went on with, on connections that the client closed.
+    /// Lost requests that the server went on with, on connections that a client that is not ours closed.
     given_up: usize,
     /// After how many requests the server ended a connection at once, if it ended no other. Several that agree are CONN101.
     after: Option<u32>,
@@ -126,6 +129,7 @@ impl Lost {
             fixes: self.fixes(case),
             confirm: case.compare("").trim_end().to_owned()
                 + ": without --no-replay requests above the last stream are sent again, and must not fail",
+            of_failures: true,
             ..finding
         }
     }

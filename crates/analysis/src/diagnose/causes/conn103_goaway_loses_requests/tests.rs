@@ -43,7 +43,7 @@ fn requests_above_the_last_stream_that_fail_are_lost_by_the_goaway() {
          be sent again since their streams were above the last of the GOAWAY"
     );
     assert_eq!(found.cost, "3 of 10 requests failed (30.0 %)");
-    assert!((found.cost_share - 0.3).abs() < 1e-9);
+    assert!((found.cost_share - 0.3).abs() < 1e-9 && found.of_failures);
     assert!(found.fixes[0].setting.contains("remove --no-replay"), "{:?}", found.fixes);
     assert_eq!(found.fixes.len(), 2, "and a graceful end");
 }
@@ -58,14 +58,17 @@ fn an_announced_end_needs_no_other_announcement() {
 
 #[test]
 fn a_client_that_closes_at_a_goaway_is_told_to_wait_for_what_the_server_still_answers() {
-    let fixes = |closed: CloseReason| {
+    let fixes = |closed: CloseReason, wall_ns: u64| {
         let mut record = scene(11, 0, &[Outcome::GoAway; 5], 1);
         record.connections[0].closed = closed;
+        record.generator.wall_ns = wall_ns;
         let fixes = finding(record).expect("a finding").fixes;
         fixes.into_iter().filter(|fix| fix.why.contains("JDK-8335181")).count()
     };
-    assert_eq!(fixes(CloseReason::Local { why: "the client closed it".to_owned() }), 1);
-    assert_eq!(fixes(CloseReason::Server), 0, "the server cut them off");
+    let closed = || CloseReason::Local { why: "the client closed it".to_owned() };
+    assert_eq!(fixes(closed(), 0), 1);
+    assert_eq!(fixes(closed(), 1), 0, "the client is our own");
+    assert_eq!(fixes(CloseReason::Server, 0), 0, "the server cut them off");
 }
 
 #[test]
@@ -85,6 +88,8 @@ fn the_only_end_may_be_that_of_a_limit_and_of_several_conn101_tells() {
     assert_eq!(setting, "--max-requests-per-connection 100000");
     assert!(why.contains("ended after 6 requests"), "{why}");
     assert!(limits(ANNOUNCEMENT, 1, "h2lab/0.1.0").is_empty(), "the last stream is not named");
+    assert!(!limits(1, 1, "h2lab/0.1.0").is_empty());
+    assert!(limits(0, 1, "h2lab/0.1.0").is_empty(), "it processed none");
     assert!(limits(11, 2, "h2lab/0.1.0").is_empty());
     assert!(limits(11, 1, "unheard of").is_empty(), "there is no setting to name");
 }

@@ -117,7 +117,11 @@ fn worth_a_fix(case: &Case<'_>, waited: Duration, finding: Finding) -> Finding {
         return finding;
     }
     Finding {
-        cost: format!("{}; an observation: no response is known to be slower for it", finding.cost),
+        cost: format!(
+            "{}; an observation: what requests waited for it is below {:.0} % of their time",
+            finding.cost,
+            case.least_share() * 100.0
+        ),
         explains: Some(0.0),
         fixes: Vec::new(),
         ..finding

@@ -53,21 +53,20 @@ fn requests_on(connections: &[&ConnectionRecord]) -> (f64, f64) {
 
 /// The client ends its connections itself, and requests wait for the next.
 fn reconnecting(case: &Case<'_>) -> Option<Finding> {
-    let (mut all, mut followed): (Vec<&ConnectionRecord>, Vec<&ConnectionRecord>) = (Vec::new(), Vec::new());
+    let (mut ends, mut followed): (Vec<&ConnectionRecord>, Vec<&ConnectionRecord>) = (Vec::new(), Vec::new());
     for record in case.records() {
         // A connection that ends with the client's work has no successor, so it could not have been kept for one.
         let last_dial = record.connections.iter().map(|connection| connection.dialled_at).max();
         let is_followed = |one: &&ConnectionRecord| last_dial.is_some_and(|dial| one.closed_at <= dial);
         followed.extend(ended_by_us(record).filter(is_followed));
-        all.extend(ended_by_us(record));
+        // One without a successor is counted where it is like the others: the list of connections has it, too.
+        ends.extend(ended_by_us(record).filter(|one| is_followed(one) || f64::from(one.requests) <= FEW));
     }
     let (_, each) = requests_on(&followed);
     if followed.len() < LEAST_ENDS || followed.len() * 2 < used(case).len() || each > FEW {
         return None;
     }
-    // Those without a successor are counted where they are like the others: the list of connections has them, too.
-    let ended = if requests_on(&all).1 > FEW { followed } else { all };
-    let (requests, each) = requests_on(&ended);
+    let (requests, each) = requests_on(&ends);
     let waits = case.records().flat_map(|record| {
         record.samples.iter().map(|sample| match sample.connection {
             // A request that never got a connection waited for one all the time.
@@ -79,13 +78,13 @@ fn reconnecting(case: &Case<'_>) -> Option<Finding> {
     let finding =
         case.finding(&META, waiting.time, "waiting for connections, where one could have been kept");
     let seen = [
-        ("connections that the client ended", ended.len() as f64, "connections"),
+        ("connections that the client ended", ends.len() as f64, "connections"),
         ("requests that they had carried", requests, "requests"),
     ];
     case.is_worth(finding.cost_share).then(|| Finding {
         symptom: format!(
             "the client ended {} itself, after {each:.1} requests each on average; {} for theirs",
-            plural(ended.len() as u64, "connection"),
+            plural(ends.len() as u64, "connection"),
             waiting.words()
         ),
         evidence: [Evidence::list(seen), waiting.evidence("requests that waited for the next")].concat(),

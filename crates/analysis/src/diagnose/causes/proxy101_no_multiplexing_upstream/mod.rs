@@ -20,6 +20,9 @@ const LEAST: u64 = 100;
 /// The upstream connections are the limit if all of them had a request for this part of the time: it includes the start
 /// of the load.
 const BUSY: f64 = 0.8;
+/// Half of the requests must be in the proxy for this many times as long as the upstream takes for one: where only some
+/// are, a lost segment held them on the link.
+const IN_PROXY: f64 = 1.5;
 /// With as many connections for each request, the proxy dials for every second request or more.
 const DIALS: f64 = 0.5;
 
@@ -79,9 +82,12 @@ impl Asked {
         let whole = Duration::from_nanos(counts.wall_ns).mul_f64(counts.most_busy as f64);
         self.busy += busy;
         self.whole += whole;
-        let (waited, peak) = waited(repetition, counts.most_busy);
+        let stays = stays(repetition);
+        let (waited, peak) = waited(&stays, counts.most_busy);
         self.peak = self.peak.max(peak);
-        if counts.most_busy > 0 && busy.as_secs_f64() >= BUSY * whole.as_secs_f64() {
+        let is_busy = counts.most_busy > 0 && busy.as_secs_f64() >= BUSY * whole.as_secs_f64();
+        let of_one = busy.as_secs_f64() / counts.requests as f64;
+        if is_busy && median(&stays).as_secs_f64() >= IN_PROXY * of_one {
             self.waited += waited;
         }
     }
@@ -100,17 +106,26 @@ impl Asked {
     }
 }
 
-/// How long requests of a repetition waited in the proxy beyond the `most` that the upstream had at a time, and the most
-/// that were in the proxy.
-fn waited(repetition: &Repetition<'_>, most: u64) -> (Duration, u64) {
+/// From when until when each request of a repetition was in the proxy, by its times at the client.
+fn stays(repetition: &Repetition<'_>) -> Vec<(Time, Time)> {
     let one_way = repetition.facts().rtt / 2;
-    let mut changes: Vec<(Time, bool)> = Vec::new();
-    for sample in &repetition.record.samples {
-        let (begin, end) = (sample.sent_at + one_way, sample.first_byte_at - one_way);
-        if sample.sent_at.happened() && sample.first_byte_at.happened() && begin < end {
-            changes.extend([(begin, true), (end, false)]);
-        }
-    }
+    let samples = repetition.record.samples.iter();
+    let samples = samples.filter(|sample| sample.sent_at.happened() && sample.first_byte_at.happened());
+    let stays = samples.map(|sample| (sample.sent_at + one_way, sample.first_byte_at - one_way));
+    stays.filter(|(begin, end)| begin < end).collect()
+}
+
+fn median(stays: &[(Time, Time)]) -> Duration {
+    let mut times: Vec<Duration> = stays.iter().map(|(begin, end)| end.since(*begin)).collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// How long requests waited in the proxy beyond the `most` that the upstream had at a time, and the most that were in the
+/// proxy.
+fn waited(stays: &[(Time, Time)], most: u64) -> (Duration, u64) {
+    let mut changes: Vec<(Time, bool)> =
+        stays.iter().flat_map(|(begin, end)| [(*begin, true), (*end, false)]).collect();
     changes.sort_unstable();
     let (mut waited, mut open, mut peak, mut last) = (Duration::ZERO, 0_u64, 0, Time::ZERO);
     for (at, is_begin) in changes {

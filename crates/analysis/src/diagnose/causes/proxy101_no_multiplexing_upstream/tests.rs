@@ -66,6 +66,17 @@ fn connections_that_were_not_busy_all_the_time_were_no_limit() {
 }
 
 #[test]
+fn a_few_requests_that_the_link_held_up_did_not_wait_in_the_proxy() {
+    // Half of them are in the proxy for 100 ms.
+    let found = |of_one_ms: u64| {
+        let wall_ns = of_one_ms * FULL.requests * 1_000_000 / FULL.most_busy;
+        finding(record(Protocol::H2c, OriginCounts { wall_ns, busy_ns: wall_ns * FULL.most_busy, ..FULL }))
+    };
+    assert!(found(66).is_some());
+    assert_eq!(found(67), None, "the usual request does not wait");
+}
+
+#[test]
 fn a_hundred_requests_are_wanted() {
     assert_eq!(finding(record(Protocol::H2c, OriginCounts { requests: 99, ..FULL })), None);
 }
