@@ -25,7 +25,7 @@ pub struct ProcessObservation {
     pub ended: Option<Time>,
     /// How long their threads ran, and waited for a CPU.
     pub cpu: CpuUse,
-    /// For how long the main thread of the one that waited longest was in a sleep that no signal ends (state `D`): it waited for a
+    /// For how long the main thread of the one that waited longest was in uninterruptible sleep (state `D`): it waited for a
     /// disk, or for a network file system.
     pub disk: Duration,
 }

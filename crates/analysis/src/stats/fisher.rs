@@ -2,8 +2,8 @@
 
 use super::correction::FALSE;
 
-/// Whether more fail with a change than without it by more than chance. Each side is what failed, and all of it. Not corrected
-/// for several claims: what fails more is not compared, and that by chance costs a result and claims none.
+/// Whether more fail with a change than without it by more than chance. Each side is the number that failed, and of all. Not
+/// corrected for several claims: a change that fails more is left out, so that a false alarm costs a result and claims none.
 pub(crate) fn fail_more(without: [u64; 2], with: [u64; 2]) -> bool {
     // At exactly that chance it is more, whatever the sums' last digits.
     by_chance(without, with) <= FALSE * (1.0 + 1e-9)
@@ -43,7 +43,7 @@ mod tests {
         let is = |without, with, chance: f64| (by_chance(without, with) - chance).abs() < 1e-12;
         assert!(is([0, 3], [3, 3], 0.05) && is([0, 4], [3, 4], 4.0 / 56.0));
         assert!(is([1, 4], [4, 4], 4.0 / 56.0) && is([0, 80], [0, 80], 1.0) && is([2, 2], [2, 2], 1.0));
-        // The lady tasting tea, and groups of different sizes: C(5, 2) of C(8, 2).
+        // Fisher's own example, and groups of different sizes: C(5, 2) of C(8, 2).
         assert!(is([1, 4], [3, 4], 17.0 / 70.0) && is([0, 3], [2, 5], 10.0 / 28.0));
         let runs = |failed: u64| by_chance([failed, 80], [40, 80]);
         assert!(runs(20) < 0.01 && runs(38) > 0.3, "of many");
